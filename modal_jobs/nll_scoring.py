@@ -106,7 +106,7 @@ def _portable_errors() -> Iterator[None]:
     region=SETTINGS.region,
 )
 def fetch(request: str) -> str:
-    """Fetch the missing files of a fetch request to a volume; return the request."""
+    """Fetch the files that a request names and the volume lacks; return the request."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.scoring.remote_shard import fetch_files
 
@@ -131,7 +131,7 @@ def fetch(request: str) -> str:
     region=SETTINGS.region,
 )
 def score(request: str) -> str:
-    """Score the shard of a request to a volume; return its encoded receipt."""
+    """Score a shard, write the scores to a volume, and return the encoded receipt."""
     from pipeline_assets.corpus.scoring.remote_shard import is_fetched, score_remote
 
     content = json.loads(request)
@@ -154,7 +154,7 @@ def _commit(volume: modal.Volume) -> None:
 
 
 def parse_batch_size(variables: Mapping[str, str]) -> str:
-    """Return BATCH_SIZE in tokens (values below 512 are rows); UsageError if invalid."""
+    """Convert BATCH_SIZE to tokens (below 512, it counts rows); UsageError if invalid."""
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _DEFAULT_ROW_TOKENS}

@@ -91,10 +91,10 @@ def build_asset(
     partitions: dg.PartitionsDefinition | None,
     find_target: Callable[[str | None, Run], tuple[Target, Run]],
 ) -> dg.AssetsDefinition:
-    """Return the Dagster asset of a kind; its step builds or checks artifacts.
+    """Return the Dagster asset that builds and checks the artifacts of a kind.
 
-    If a run selects only checks and no partition, it checks all sealed `targets`. `find_target` gets a partition and
-    run settings; it returns the partition's target and the settings for the build of this target.
+    A run of only checks, without a partition, checks all sealed `targets`. `find_target` receives a partition and run
+    settings; it returns the target of this partition and the run settings for building the target.
     """
     system, name, *versions, artifact = key.path
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
@@ -142,7 +142,7 @@ def build_asset(
 def _build_artifact(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build an artifact and yield its events, unless it must wait for its inputs."""
+    """Build an artifact and yield its events; yield nothing if it waits for inputs."""
     upstream_keys = {dep.asset_key for dep in context.assets_def.get_asset_spec(key).deps}
     builds_inputs = not upstream_keys.isdisjoint(context.job_def.asset_layer.selected_asset_keys)
     if _waits_for_inputs(context, target, run.root, builds_inputs):
@@ -169,9 +169,9 @@ def _asset_deps(
 
 
 def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
-    """Return the mapping for pairs of upstream and downstream partitions.
+    """Return the Dagster mapping for pairs (upstream partition, downstream partition).
 
-    Return None if Dagster's default suffices: an asset has no partitions, or both names of every pair are equal.
+    Return None if Dagster's default mapping suffices: an asset has no partitions, or every pair has two equal names.
     """
     mapped: dict[str, list[str]] = {}
     for upstream, downstream in partition_pairs:
@@ -184,10 +184,10 @@ def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) 
 
 
 def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path, run_builds_inputs: bool) -> bool:
-    """Check whether to wait for missing or stale inputs; raise if an input failed.
+    """Check whether a target waits for inputs; raise InputError if an input failed.
 
-    An artifact waits only if an artifact upstream of it belongs to a different partition. If the run builds no input,
-    it is an error instead, because the run would succeed without a result.
+    A target waits if an input is missing or stale, and any upstream artifact is of a different partition. If
+    `run_builds_inputs` is false, InputError is raised instead, because the run would succeed without a result.
     """
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
@@ -225,9 +225,9 @@ def _asset_check_results(
 
 @contextlib.contextmanager
 def raise_dagster_failures(root: Path, retry_number: int) -> Iterator[None]:
-    """Raise dg.Failure for an InputError, but dg.RetryRequested for a TransientError.
+    """Raise dg.RetryRequested for a TransientError, dg.Failure for other InputErrors.
 
-    `retry_number` is the number of the step's earlier retries; messages about full disks name `root`.
+    Errors of the block are converted. `retry_number` counts the step's earlier retries. Full-disk errors name `root`.
     """
     try:
         with convert_os_errors(root):

@@ -38,7 +38,7 @@ def _removed_name_error(name: str) -> UsageError:
 
 
 class Program(TyperGroup):
-    """Group of all commands, which finds a command even without its group's name."""
+    """Group of all commands; `corpusmill pack` finds the command `stage-a pack`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (typed := " ".join(args[:2])) in REMOVED_NAMES:
@@ -160,7 +160,7 @@ class _LeadingOptions(Settings):
 
 
 def _set_leading_options(**values: Any) -> None:
-    """Set the environment variables of options passed before the command's name."""
+    """Set environment variables for the options that precede the command's name."""
     if values["data"] == "":
         raise _empty_path_error("--data")
     export_settings({name: value for name, value in values.items() if name != "version"})

@@ -17,9 +17,9 @@ _PROJECT_FOLDER = Path(__file__).parents[1]
 
 
 def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
-    """Return links to the kernels of a kind, then to the function that calls them.
+    """Return source links to a kind's kernels, then to its build function.
 
-    Kernels are functions of `corpus` whose first argument is the staging directory; finding them imports no module.
+    Kernels are functions of `corpus` whose first argument is the staging directory. They are found without imports.
     """
     build = inspect.unwrap(kind.build)
     return _list_references(build.__module__, build.__code__.co_firstlineno)
@@ -27,7 +27,7 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
 
 @functools.cache
 def _list_references(module: str, line_number: int) -> dg.CodeReferencesMetadataValue:
-    """Return the links for the function at a line of a module; cached per process."""
+    """Return the links for the function that begins at a line of a module (cached)."""
     locations = dict.fromkeys(_find_kernels(module, line_number))
     locations[_module_file(module), line_number] = None
     with warnings.catch_warnings():
@@ -38,9 +38,9 @@ def _list_references(module: str, line_number: int) -> dg.CodeReferencesMetadata
 
 
 def _find_kernels(module: str, line_number: int) -> Iterator[tuple[Path, int]]:
-    """Yield (file, line) of the kernels that a function calls, directly or in callees.
+    """Yield (file, line) of each kernel that a function calls, directly or indirectly.
 
-    Only callees with `job` as first argument are searched.
+    Calls are followed only into functions that receive `job` as the first argument.
     """
     functions, imports = _parse_module(module)
     calls = [node for node in ast.walk(functions[line_number]) if isinstance(node, ast.Call) and node.args]
@@ -61,7 +61,7 @@ def _find_kernels(module: str, line_number: int) -> Iterator[tuple[Path, int]]:
 def _parse_module(module: str) -> tuple[dict[int, ast.stmt | ast.expr], dict[str, str]]:
     """Return a module's functions by line, and its imported names by alias.
 
-    Only names of `from MODULE import NAME` are included, as `MODULE.NAME`.
+    Only imports of the form `from MODULE import NAME` are included; the name is then `MODULE.NAME`.
     """
     nodes = list(ast.walk(ast.parse(_module_file(module).read_text(encoding="utf-8"))))
     imports = [(f"{node.module}.", alias) for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]

@@ -1,8 +1,8 @@
 """Command that ends the runs whose processes died with their code server.
 
-Each start of a code server calls `python -m pipeline_assets.dead_runs PORT TIME` with its port and the time of the
-start, in seconds since 1970. Without this call, dead runs would keep their places in the queue and block
-other runs. `run_retries` in `dagster.yaml` starts the failed runs again.
+When a code server starts, `python -m pipeline_assets.dead_runs PORT TIME` is called with the port of the server and the
+start time, in seconds since 1970. Without this call, dead runs would keep their places in the queue and block other
+runs. Dagster retries the ended runs (`run_retries` in `dagster.yaml`).
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""`dagster dev` with `pipeline_assets.webserver`, until its stdin ends."""
+"""Command `dagster dev` with `pipeline_assets.webserver`, stopped when stdin ends."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def develop() -> None:
 
 
 def _stop_at_end_of_stdin() -> None:
-    """Stop this process when its parent ends, even if the parent is killed."""
+    """Stop this process when stdin ends, which also happens if the parent is killed."""
     while os.read(sys.stdin.fileno(), 4096):  # blocked in `sys.stdin.read`, a thread would abort the exit
         pass
     os.kill(os.getpid(), signal.SIGTERM)

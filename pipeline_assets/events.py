@@ -31,9 +31,9 @@ _MAX_REPORTED_PARTITIONS = 50  # partitions of an asset in the description of a 
 def upstream_by_key(
     target: Target, recipe_name: str, recipe_by_folder: RecipeByFolder, recipe_names: Collection[str]
 ) -> dict[dg.AssetKey, list[Target]]:
-    """Group an artifact's inputs by asset key, except inputs of unknown recipes.
+    """Group an artifact's inputs by asset key; omit inputs of unknown recipes.
 
-    `recipe_name` is the artifact's own recipe, `recipe_names` are all recipes.
+    `recipe_name` is the artifact's own recipe; `recipe_names` are all recipes.
     """
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
@@ -44,7 +44,7 @@ def upstream_by_key(
 
 
 def code_version(kind: Kind, targets: Sequence[Target], external_keys: Iterable[dg.AssetKey]) -> str:
-    """Return the code version of an asset: the version of its stage, and a hash.
+    """Return the code version of an asset: the stage version and a hash.
 
     The hash covers recipe values and `external_keys`, the keys of external inputs. After an edit of the recipe, Dagster
     shows each partition as stale until its artifact is reported with the new code version.
@@ -60,8 +60,8 @@ class AssetView:
 
     Attributes:
         partition: Partition of the asset; None if it is not partitioned.
-        code_version: For a stale artifact, `outdated`; for an artifact of a recipe version or of no recipe, the stage
-            version; otherwise the result of the function `code_version`.
+        code_version: `outdated` for a stale artifact. The stage version for an artifact of a recipe version, or without
+            a recipe. Otherwise, the result of the function `code_version`.
         upstream: Input artifacts by asset; an external input has an empty list.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """
@@ -102,10 +102,10 @@ def asset_views(recipe: Recipe, root: Path, recipe_by_folder: RecipeByFolder) ->
 def materialization(
     artifact: Artifact, view: AssetView, instance: dg.DagsterInstance, was_current: bool = False
 ) -> dg.AssetMaterialization:
-    """Return the event of an artifact that was built outside the step of its asset.
+    """Return the event of an artifact that was not built by the step of its asset.
 
-    The event has the tags that the step would set, so Dagster's staleness is correct; for `was_current` see
-    `artifact_metadata`. A new version of a recipe is added to the instance's partitions.
+    The event has the tags that the step would set, so that Dagster's staleness is correct. `artifact_metadata` explains
+    `was_current`. If the artifact's recipe is a new version, the version is added to the instance's partitions.
     """
     manifest = artifact.manifest
     if view.version is not None:
@@ -130,10 +130,10 @@ def materialization(
 
 
 def loss_event(view: AssetView, state: str, digest: str, code_version: str) -> dg.AssetMaterialization:
-    """Return the event after which the UI shows an artifact as stale.
+    """Return an event that makes the UI show an artifact as stale.
 
-    The artifact cannot be opened. `digest` is the digest that the UI shows. `code_version` must differ from the asset's
-    code version.
+    The event is for an artifact that cannot be opened. `digest` is the digest that the UI shows. `code_version` must
+    differ from the asset's code version.
     """
     run = "a run" if state == "missing" else f"a run with {REPLACE_SETTING}"
     description, tags = f"The artifact is {state}; {run} builds it again.", _version_tags(digest, code_version)
@@ -177,7 +177,7 @@ def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str 
 
 
 def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
-    """Return arguments of a Dagster check event that sums up results by partition.
+    """Combine the results of all partitions into arguments of a Dagster check event.
 
     The event passes if all results pass. The description lists failed results first.
     """

@@ -47,7 +47,7 @@ class ExternalAsset:
         key: Key of the asset; the UI shows its last part as the name.
         dagster_kind: Dagster kind, which sets the icon.
         pinned_values: Values that recipes pin, as metadata of the asset.
-        observe: Returns the current values in a data root or on a hub; raises InputError or OSError if unreadable.
+        observe: Function that reads the current values in a data root or on a hub; InputError or OSError if unreadable.
     """
 
     key: dg.AssetKey
@@ -142,9 +142,9 @@ _LICENCE_TABLE_ASSET = ExternalAsset(
 def invalid_file_assets(
     recipe_errors: Sequence[InputError], schedule_errors: Sequence[InputError]
 ) -> Iterator[dg.AssetSpec]:
-    """Yield an asset for each invalid recipe, and one for all mistakes in schedules.
+    """Yield an asset for each invalid recipe, and one for all invalid schedules.
 
-    The description of an asset has its errors.
+    Each asset's description contains the errors.
     """
     files = [(invalid_recipe_name(error), error) for error in recipe_errors]
     files += [("schedules.yaml", combine_errors(schedule_errors))] if schedule_errors else []

@@ -1,8 +1,8 @@
 """Freshness of scheduled recipes, checked for each partition.
 
-Dagster's own freshness policies cover an asset as a whole. An artifact that is not up to date is overdue if three times
-are all before the schedule's second-last tick: those of its last build, of its recipe's last edit, and of its recipe's
-last successful run. Times more than a day in the future come from a wrong clock, and are ignored.
+Dagster's own freshness policies cover only whole assets. An artifact that is not up to date is overdue if three events
+were all before the schedule's second-last tick: its last build, its recipe's last edit and its recipe's last successful
+run. Times more than a day in the future come from a wrong clock and are ignored.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class FreshnessChecks:
     def results(
         self, instance: dg.DagsterInstance, now: datetime
     ) -> Iterator[tuple[dg.AssetCheckSpec, dict[str | None, CheckResult]]]:
-        """Yield each asset's check with the results at the time `now`, by partition."""
+        """Yield each asset's check, with the result of each partition at the time `now`."""
         cron, timezone = self._section.cron, self._section.timezone
         last = latest_completed_tick(cron, now, timezone)
         deadline = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)

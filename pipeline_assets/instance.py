@@ -1,8 +1,8 @@
 """The Dagster instance of a data root, which the UI uses.
 
 An instance is three SQLite databases and a configuration in `<data root>/dagster`, created under a lock before they are
-opened. If a database has no schema revision and no runs are stored, a process was killed while it created them, so all
-three are created again. Any other problem, such as a full disk or a damaged database, is reported and changes nothing.
+opened. If a database has no schema revision and no runs are stored, their creation was interrupted: all three are
+created again. Any other problem, such as a full disk or a damaged database, is reported and changes nothing.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ def instance_home(root: Path) -> Path:
 def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
     """Open the instance of a data root.
 
-    Errors of its storage are raised as RetryableError, other errors of the `with` block unchanged.
+    Storage errors become RetryableErrors; other errors of the `with` block are raised unchanged.
     """
     home = instance_home(root)
     try:
@@ -110,7 +110,7 @@ def _is_configured(home: Path) -> bool:
 
 
 def _is_uninitialized(home: Path) -> bool:
-    """Check whether a database has no schema revision, and no runs are stored."""
+    """Check whether some database has no schema revision, and no runs are stored."""
     is_incomplete = any(not _has_rows(home / name, "alembic_version") for name in _DATABASES)
     return is_incomplete and not _has_rows(home / _RUNS_DATABASE, "runs")
 

@@ -81,8 +81,8 @@ def invalid_recipe_job(recipe_name: str, error: InputError, root: Path) -> dg.Jo
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
-    A RetryableError, except DeniedError, is raised immediately. After other failures, all artifacts that do not depend
-    on a failed one are still built; then the first failure is raised, with further ones attached.
+    A RetryableError, except DeniedError, is raised immediately. After any other failure, the artifacts that do not
+    depend on the failed artifact are still built. Then the first failure is raised, with the other failures attached.
     """
     if failures := (yield from _build_recipe(context, run, recipe)):
         raise combine_errors(failures)
@@ -91,10 +91,10 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
 def repin(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe_name: str, timezone: str, period: Period
 ) -> Iterator[Event]:
-    """Build a recipe's version for the run's date, or the newest if no input changed.
+    """Build the recipe version of the run's date, or the newest if no input changed.
 
-    Yield events that the UI lacks. Raise failures as `build_all` does. Errors of reading heads are raised after the
-    build. If nothing failed, delete the artifacts of all but the newest `store.keep_versions` versions; None keeps all.
+    Yield events that the UI lacks. Raise failures as `build_all` does. If heads cannot be read, raise the errors after
+    the build. If nothing failed, keep the artifacts of the newest `store.keep_versions` versions only; None keeps all.
     """
     version = find_or_write_version(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
@@ -112,7 +112,7 @@ def repin(
 def _build_recipe(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
     """Build all artifacts, yield events that the UI lacks, and return the failures.
 
-    A failure that `run_targets` raises in spite of `keep_going` is raised here too.
+    Failures that `run_targets` raises in spite of `keep_going` are raised, not returned.
     """
     remaining = {target.role: (target, view) for target, view in _load_asset_views(recipe, run.root)}
     failures: list[InputError] = []
@@ -141,9 +141,9 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield the events of an artifact that are new to the UI.
+    """Yield the events of an artifact that the UI lacks.
 
-    If one of the artifact's checks failed, the results of all its checks are yielded. If the artifact does not match
+    If a check of the artifact failed, the results of all its checks are always yielded. If the artifact does not match
     the recipe, nothing is yielded.
     """
     if target.matches_recipe(root):
@@ -163,7 +163,7 @@ def verify_sample(
     """Verify a sample of the sealed files of a recipe and its versions.
 
     Yield a check result for each asset with artifacts to read; stale artifacts are not read. If a file is missing or
-    differs from its manifest, InputError is raised after all checks.
+    differs from its manifest, raise InputError after all checks.
     """
     share = FileSample.parse(sample, scheduled_time(context, timezone).date().isoformat())
     findings: list[Finding] = []
@@ -216,7 +216,7 @@ def _load_asset_views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetVie
 
 
 def _describe_change(target: Target, find_previous_folder: FolderByRole | None, root: Path) -> str:
-    """Format an artifact's digest, and its changed counts since an earlier version."""
+    """Format an artifact's digest, and how counts changed since an earlier version."""
     manifest = open_artifact(root / target.folder).manifest
     old = None
     if find_previous_folder is not None:
@@ -230,6 +230,6 @@ def _describe_change(target: Target, find_previous_folder: FolderByRole | None, 
 
 
 def scheduled_time(context: dg.OpExecutionContext, timezone: str) -> datetime:
-    """Return when a scheduled run was due, or else the current time, in `timezone`."""
+    """Return a run's scheduled time, or the current time without one, in `timezone`."""
     due = context.run.tags.get(SCHEDULED_TIME_TAG)  # UTC, whatever the schedule's zone
     return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(ZoneInfo(timezone))

@@ -4,9 +4,9 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 
 | action | effect |
 |---|---|
-| `run` | builds missing artifacts; with `replace: true` also stale ones, otherwise fails if one is stale |
-| `repin` | writes a recipe for the day or week if a head on the hub or a local file changed; builds the newest one |
-| `verify` | each day, reads a new sample of each artifact of the recipe and its versions; skips stale artifacts |
+| `run` | builds missing artifacts; with `replace: true`, also stale artifacts; without it, fails if one is stale |
+| `repin` | if a hub head or a local file changed, writes a recipe for the day or week; builds the newest recipe |
+| `verify` | reads a new sample each day from each artifact of the recipe and its versions; skips stale artifacts |
 
 If CORPUSMILL_WEBHOOK is set, each failed run is reported to that address.
 """
@@ -55,9 +55,9 @@ class ScheduleSection(RecipeSection):
         cron: Cron expression of five fields.
         timezone: Time zone of the IANA database.
         sample: Share of the bytes that `verify` reads.
-        period: Period of a version that `repin` writes: a day, or a week, which is named by its Monday.
+        period: Period of each version that `repin` writes: a day or a week. A week is named by its Monday.
         replace: Whether `run` replaces stale and damaged artifacts.
-        keep_versions: Number of versions that keep their artifacts after `repin`; None for all.
+        keep_versions: Number of versions whose artifacts `repin` keeps; None keeps all.
     """
 
     name: Name
@@ -100,9 +100,9 @@ class ScheduledJob(NamedTuple):
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
-    """Return schedules of a data root and the project, and errors of invalid ones.
+    """Return the valid schedules of a data root and the project, and the errors.
 
-    A schedule of the data root overrides the project's schedule of the same name. If a file is invalid, its valid
+    A schedule of the data root overrides the project's schedule of the same name. From an invalid file, the valid
     schedules with unique names are still returned.
     """
     sections: dict[str, ScheduleSection] = {}
@@ -200,7 +200,7 @@ def _job_name(section: ScheduleSection) -> str:
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def alert(context: dg.RunFailureSensorContext) -> None:
-    """Post a line about a failed run to the webhook, if set, as JSON `{"text": …}`."""
+    """Post a failed run to the webhook, if one is set, as JSON `{"text": …}`."""
     address = webhook_address()
     if address is None:
         return

@@ -87,11 +87,11 @@ def report_sealed_artifacts(recipes: Sequence[Recipe], root: Path, instance: dg.
 
 @dataclass(frozen=True)
 class _SealedAsset:
-    """Sealed artifact with the asset that shows it.
+    """Sealed or missing artifact, with the asset that shows it.
 
     `target` is None if no recipe requests the artifact. `digest` is empty if the artifact is missing. `is_changed` is
-    True if local input files changed, or if one of the artifact's files is missing or has another size; the digest does
-    not show these changes.
+    True for changes that the digest does not show: local input files changed, or a file of the artifact is missing or
+    has another size.
     """
 
     folder: Path
@@ -176,9 +176,9 @@ def _new_materializations(
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield materializations that correct what Dagster shows of sealed artifacts.
 
-    An artifact gets a materialization if its digest or staleness differs from its last materialization, or if a failed
-    run hides that the artifact is up to date. A removed or damaged artifact gets a materialization if the UI shows it
-    as up to date.
+    An artifact gets a materialization if its digest or staleness differs from its last materialization, or if it is up
+    to date but a failed run hides this. A removed or damaged artifact gets one if the UI shows the artifact as up to
+    date.
     """
     known_keys = set(instance.all_asset_keys())
     reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed_assets} & known_keys}
@@ -262,10 +262,10 @@ def _find_state(target: Target, root: Path, state_by_id: dict[int, str]) -> str:
 
 
 def _needs_report(last_report: object, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether a check's result is unreported, or differs from its last report.
+    """Check whether a check's result is unreported or differs from its last report.
 
-    Return False if the last report is a failure that a scheduled verification found in a sample of the files: the
-    result of the build must not hide it.
+    If the last report is a failure that a scheduled verification found in a sample of the files, return False: the
+    result of the build must not hide that failure.
     """
     if not isinstance(last_report, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True

@@ -23,10 +23,10 @@ from pipeline_assets.systems.registry import SYSTEMS
 def build_version_assets(
     recipes: Mapping[str, Recipe], repinned_recipes: Iterable[str], root: Path, recipe_by_folder: RecipeByFolder
 ) -> list[dg.AssetsDefinition]:
-    """Return the assets of the versions of recipes, upstream first for each recipe.
+    """Return the assets of recipe versions, ordered upstream first within each recipe.
 
     `recipes` has all recipes by name, including versions. `repinned_recipes` are names of recipes that a schedule
-    repins; their assets exist before their first version.
+    repins; the assets of these recipes exist even before the first version.
     """
     newest = {name: recipes[name] for name in sorted(repinned_recipes)}
     for name in sorted(recipes):  # versions of a recipe are then sorted by date
@@ -72,10 +72,10 @@ def _version_asset(
 
 
 def _asset_deps(recipe_name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
-    """Return the dependencies of an asset of versions.
+    """Return the dependencies of an asset whose partitions are recipe versions.
 
-    A partition depends on the same version of upstream assets of its own recipe, and on all partitions of upstream
-    assets of other recipes.
+    In upstream assets of its own recipe, a partition depends on the partitions of its version. In upstream assets of
+    other recipes, a partition depends on all partitions.
     """
     names = frozenset(recipe_by_folder.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()

@@ -30,7 +30,7 @@ class DatedVersion(NamedTuple):
         return dg.MultiPartitionKey({_SOURCE_DIMENSION: source, _VERSION_DIMENSION: self.date})
 
     def key(self, kind_name: str) -> dg.AssetKey:
-        """Return the key of the asset that has all versions of an artifact."""
+        """Return the key of the asset whose partitions are the versions of an artifact."""
         *path, artifact = asset_key(kind_name, self.recipe_name).path
         return dg.AssetKey([*path, "versions", artifact])
 
@@ -80,7 +80,7 @@ def asset_partition(
 
 
 def version_partitions(recipe_name: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
-    """Return the partitions of an asset of versions: dates, or sources and dates."""
+    """Return the partitions of a version asset: dates, or pairs of source and date."""
     versions = dg.DynamicPartitionsDefinition(name=_partitions_name(recipe_name))
     names = [target.partition for target in targets if target.partition is not None]
     if not names:
@@ -102,10 +102,10 @@ def version_partition_mapping(
 ) -> dg.PartitionMapping | None:
     """Return the partition mapping between two assets of one recipe's versions.
 
-    `source_pairs` has a pair for each dependency: the sources of the upstream and of the downstream artifact, or None
-    for an artifact of all sources. If every artifact has a source, `source_mapping` maps the sources; None maps each
-    source to itself. If only some artifacts have a source, partitions of equal versions match. If no artifact has a
-    source, return None, which means Dagster's default mapping.
+    `source_pairs` has a pair for each dependency: the source of the upstream artifact and of the downstream artifact.
+    The source is None if an artifact covers all sources. If no artifact has a source, return None, which means
+    Dagster's default mapping. Otherwise, map each version to itself. If every artifact has a source, also map sources
+    by `source_mapping`; if `source_mapping` is None, map each source to itself.
     """
     have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in source_pairs}
     with warnings.catch_warnings():

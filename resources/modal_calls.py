@@ -91,9 +91,9 @@ class ModalLauncher:
         """Score all jobs on Modal, and yield their receipts in job order.
 
         At most `settings.places` jobs run at a time, each in a thread that starts a call and commits its receipt. All
-        calls are canceled if the caller stops early or is interrupted, or if a call rejects its input (InputError). The
-        calls keep running for the next build if the process is killed, or ends with an unexpected exception or a
-        RetryableError, for example because a job failed three times.
+        calls are canceled if the caller stops early or is interrupted, or if a job raises an InputError other than
+        RetryableError, for example because a call rejects its input. After a RetryableError, such as for a job that
+        failed three times, after any other exception, or if the process is killed, calls run on for the next build.
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False
@@ -137,7 +137,7 @@ class ModalLauncher:
     def _await_outcome(
         self, function_name: str, request: Mapping[str, Any], folder: StagingView, stage: str, receipt_name: str
     ) -> tuple[str, object]:
-        """Return the id and the outcome of a call: a new call, or one of an earlier build.
+        """Return the id and the outcome of a new call, or of a call of an earlier build.
 
         The outcome is the returned value or the raised exception. A call that Modal no longer has is repeated. Raise
         CancelledError if the run ends, and InputError if Modal does not answer or denies access.
@@ -254,7 +254,7 @@ def _parse_receipt(outcome: object, split: str, call_id: str) -> Receipt:
 
 
 def _explain_error(error: Exception, place: str) -> InputError:
-    """Convert an exception of Modal to an InputError with a fix; keep an InputError."""
+    """Convert a Modal exception to InputError with a fix; return InputError unchanged."""
     if isinstance(error, InputError):
         return error
     detail = textwrap.shorten(str(error), 160, placeholder=" …")

@@ -77,7 +77,7 @@ class Store(dg.ConfigurableResource):
     ) -> Run:
         """Return the run settings of a build.
 
-        Without `tokenizer`, the built-in vocabulary file is used; without `launcher`, environment variables choose it.
+        Without `tokenizer`, use the built-in vocabulary file. Without `launcher`, environment variables select one.
 
         Raises:
             InputError: A value of a resource or a variable is invalid, or the vocabulary file is not usable.

@@ -10,9 +10,9 @@ def lacks_listed_rows(manifest: Manifest) -> bool:
 
 
 def lacks_applied_entries(removals: Removals, manifest: Manifest) -> bool:
-    """Check whether a build left out rows by entries that the list `removals` lacks.
+    """Check whether a build left out rows because of entries that `removals` lacks.
 
-    This is the case of artifacts that were pulled or copied from another data root. A build from the same files would
-    have these rows again.
+    This happens if the artifact was pulled or copied from another data root. A build in this data root, from the same
+    files, would contain the rows.
     """
     return lacks_listed_rows(manifest) and manifest.provenance.get(REMOVALS_KEY) not in removals.positions

@@ -1,4 +1,4 @@
-"""Names of Python arguments in errors whose advice names command-line options."""
+"""Errors for Python callers, with argument names instead of command-line options."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _ARGUMENTS |= {"use --row": "use `row`", "with --row": "with `row`"}
 
 @contextlib.contextmanager
 def name_arguments() -> Iterator[None]:
-    """Name Python arguments instead of command-line options in errors."""
+    """Replace command-line options by Python arguments in InputErrors of the block."""
     try:
         yield
     except InputError as error:

@@ -26,15 +26,15 @@ _REPLACE_HINT = f"run with {REPLACE_OPTION}"
 def build_target(
     target: Target, root: Path, write_files: BuildFunction, replace: bool, run_settings: Mapping[str, Any]
 ) -> Artifact:
-    """Build and seal a target, or only open it if it is sealed and matches its recipe.
+    """Build and seal a target, or open the sealed artifact if it matches the recipe.
 
-    `write_files` writes files into the staging directory and describes them. If it reads an input file whose hash is
-    not the expected one, nothing is sealed.
+    `write_files` writes files into the staging directory and describes them. If `write_files` reads an input file with
+    an unexpected hash, InputError is raised and nothing is sealed.
 
     Raises:
-        UsageError: The folder has an artifact of a different kind, or a stale artifact and `replace` is not set.
-        InputError: The folder has a damaged artifact and `replace` is not set; an input failed a check; an input or the
-            removal list changed during the build; or another process is building.
+        UsageError: The folder has an artifact of a different kind; or its artifact is stale, and `replace` is not set.
+        InputError: The folder's artifact is damaged, and `replace` is not set; an input failed a blocking check; an
+            input or the removal list changed during the build; or another process is building the target.
     """
     recover(root / target.folder)
     if target.matches_recipe(root):
@@ -80,8 +80,8 @@ def seal_manifest(
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 
-    `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. If other artifacts
-    depend on the sealed manifest, different content replaces it only if `replace` is set.
+    If the sealed artifact matches its recipe, `describe` is not called, because it may hash all inputs. A sealed
+    manifest with different content is replaced if `replace` is set or no other artifact depends on the manifest.
     """
     if target.matches_recipe(root):
         return open_artifact(root / target.folder)
@@ -108,7 +108,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     """Raise an error if the folder has an artifact that must not be replaced.
 
     Raises:
-        UsageError: The artifact is of a different kind, or does not match the target and `replace` is not set.
+        UsageError: The artifact is of a different kind; or it does not match the target, and `replace` is not set.
         InputError: The artifact is damaged, and `replace` is not set.
     """
     state, reason = target.state(root)
@@ -128,7 +128,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
 def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
     """Return a provenance entry with the digest of the replaced artifact.
 
-    Return an empty dict if no artifact is replaced or the removal list is empty: only `forget` uses the entry.
+    Return an empty dict if no artifact is replaced or the removal list is empty. Only `forget` reads the entry.
     """
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 

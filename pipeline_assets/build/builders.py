@@ -1,4 +1,4 @@
-"""Build functions of kinds whose artifacts have files, or only list their inputs."""
+"""Functions that convert the build code of a kind to its `Kind.build`."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: Kind) -> dict[str, Artifact]:
-        """Open inputs of `kinds` (default: all), keyed by partition or, without one, name."""
+        """Open inputs of `kinds` (default: all); keys are partitions or else names."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
@@ -42,7 +42,7 @@ class Job:
 
 
 def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
-    """Return a `Kind.build` that builds files, or links files of an equal artifact."""
+    """Return a `Kind.build` that builds files, or links equal files built earlier."""
 
     def build(target: Target, run: Run) -> Artifact:
         labelled = run.for_artifact(target.partition, target.is_intermediate)

@@ -19,13 +19,13 @@ from pipeline_assets.spine.replacement import forbid_replacement
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
-    """Make a check from a function that gets only the artifact; see `context_check`."""
+    """Make a check from a function that takes only an artifact; see `context_check`."""
     with_context = functools.wraps(function)(lambda artifact, target, root: function(artifact))
     return context_check(with_context, is_blocking=is_blocking)
 
 
 def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
-    """Make a check whose question is the first paragraph of the function's docstring."""
+    """Make a check; its `question` is the first paragraph of `function.__doc__`."""
     return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 
 
@@ -71,9 +71,9 @@ LEDGER_CHECK = artifact_check(ledger_adds_up)
 def run_checks(target: Target, root: Path) -> list[CheckResult]:
     """Run the checks of a sealed artifact, and store their results next to it.
 
-    If the first check fails, the others are skipped. If the artifact cannot be opened, return only this failure and
-    store nothing. Also store nothing if a check that only warns cannot read a file, or if a verdict is not final: all
-    checks then run again later. Results are stored in one write.
+    If the first check fails, the others are skipped. If the artifact cannot be opened, return only this failure.
+    Results are stored in one write. In three cases nothing is stored, so that all checks run again later: the artifact
+    cannot be opened, a verdict is not final, or a non-blocking check cannot read a file.
     """
     try:
         artifact = open_artifact(root / target.folder)

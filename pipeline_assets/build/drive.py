@@ -1,4 +1,4 @@
-"""The driver, through which assets, commands and rebuilds build every artifact."""
+"""Driver that builds every artifact for assets, commands and rebuilds."""
 
 import contextlib
 import hashlib
@@ -39,10 +39,10 @@ class BuildReport:
 
 
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
-    """Build an artifact unless it matches its recipe, copy its manifest, and check it.
+    """Build an artifact if necessary, copy its manifest, and run its checks.
 
-    Checks of an artifact that is up to date run only if `rerun_checks` is set. A failed check raises no error; see
-    `Target.raise_if_failed`.
+    An artifact that matches its recipe is not rebuilt. If it is also up to date, its checks run only if `rerun_checks`
+    is set. A failed check raises no error here; `Target.raise_if_failed` raises one.
     """
     was_current = target.matches_recipe(run.root)
     JsonFormatter.artifact = str(target.folder)  # in the log lines of this build
@@ -60,7 +60,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
 
 
 def copy_manifests(target: Target, artifact: Artifact, root: Path) -> None:
-    """Copy an artifact's manifest to where its target or its kind keeps copies."""
+    """Copy an artifact's manifest to `Target.export_as`, and run `Kind.after_build`."""
     if target.export_as is not None:
         copy_manifest(artifact, _copy_path(root / MANIFEST_COPIES_FOLDER / target.export_as, artifact.manifest))
     if target.kind.after_build is not None:
@@ -68,9 +68,9 @@ def copy_manifests(target: Target, artifact: Artifact, root: Path) -> None:
 
 
 def _copy_path(path: Path, manifest: Manifest) -> Path:
-    """Return `path`, with a hash added if another artifact's manifest is at `path`.
+    """Return `path`, with a hash added if another artifact's manifest uses `path`.
 
-    For example, the copies of the artifacts `a/b_c` and `a_b/c` of one kind have the same `path`.
+    For example, `path` is the same for the artifacts `a/b_c` and `a_b/c` of one kind.
     """
     with contextlib.suppress(InputError, OSError):  # a missing or damaged copy is written again
         other = read_sealed_manifest(path)

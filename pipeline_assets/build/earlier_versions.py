@@ -19,8 +19,8 @@ def link_earlier_files(
 ) -> BuildResult | None:
     """Link the files of the previous recipe's artifact; return them as a build result.
 
-    Return None if the earlier artifact is missing or damaged, or does not match `target`. `find_folder` returns the
-    folder of the artifact with a given role in the previous recipe.
+    Return None if the previous recipe's artifact is missing or damaged, or does not match `target`. `find_folder` maps
+    a role to the folder of the previous recipe's artifact.
     """
     try:
         artifact = open_artifact(root / find_folder(target.role))
@@ -33,10 +33,10 @@ def link_earlier_files(
 
 
 def open_kept_work(target: Target, run: Run) -> KeptWork:
-    """Open the kept work of the artifact's earlier version; empty if none is usable.
+    """Open the finished tasks that the artifact's earlier version kept; may be empty.
 
-    The earlier version is the artifact with the target's role in the run's previous recipe or, if no such recipe or
-    role exists, the artifact in the target's folder. Work of another stage version is not reused.
+    The earlier version is the artifact with the target's role in the run's previous recipe. If no such artifact is
+    known, it is the artifact in the target's folder. Only work of the target's stage version is reused.
     """
     folder = target.folder
     if run.previous_folder is not None:

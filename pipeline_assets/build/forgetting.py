@@ -36,7 +36,7 @@ SelectorValue = tuple[Selector, str]
 
 @dataclass(frozen=True)
 class RowToForget:
-    """Row that matches a request; `values` are further entries for the removal list."""
+    """Row that matches a request; `values` must be added to the removal list, too."""
 
     folder: Path
     file: str
@@ -58,8 +58,8 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 def _matching_hashes(removals: Removals, store: RowStore, row_keys: RowKeys) -> set[str]:
     """Return the hashes of the removal list's entries that match a row.
 
-    Builds number repeated ids after they apply the list, so a row with the id `ID#2` also matches an entry for `ID`.
-    Only ids of conversations, and ids that are hashes of texts, are numbered.
+    A build applies the removal list before it numbers repeated ids, so a row with the id `ID#2` also matches an entry
+    for `ID`. Builds number only ids of conversations and ids that are hashes of texts.
     """
     hashes, numbered = removals.matching_hashes(row_keys), NUMBERED_ID.fullmatch(row_keys.id)
     if numbered and (isinstance(store, ConversationRows) or len(numbered[1]) == _HASH_DIGITS):
@@ -73,9 +73,9 @@ def find_rows_to_forget(
     """Return the rows that match `requests` or `patterns`, and the unmatched requests.
 
     `patterns` match URLs; `*` stands for any text. An unmatched request or pattern is returned as (selector, text); the
-    selector of a pattern is `url`. Requests that are on the removal list `removals` are not returned.
-    `RowToForget.values` contains the URL of a row that a pattern matched. If an id such as `x#2` was requested, it
-    contains the texts of the row, since another build may give this id to another row.
+    selector of a pattern is `url`. Unmatched requests that are already on the list `removals` are omitted.
+    `RowToForget.values` contains the row's URL if a pattern matched the URL. If a numbered id such as `x#2` was
+    requested, `values` also contains the row's texts, because another build may give this id to another row.
     """
     keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in requests}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})
@@ -102,9 +102,10 @@ def find_recorded_duplicates(
 ) -> list[tuple[str, str, float]]:
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
-    Exact and near duplicates that are not among `rows` are listed, sorted by id. If a row copies the words of another
-    document, duplicates of this document are listed, with the document's id instead of the row's id. A duplicate in an
-    earlier corpus may have the id of a row. It is listed only if no other row has this id and `requests` lacks the id.
+    Exact and near duplicates that are not themselves in `rows` are listed, sorted by id. If a row is a copy of another
+    document, that document's duplicates are listed as well, with the document's id in place of the row's id. A
+    duplicate in an earlier corpus may have the same id as a row. It is listed only if exactly one of `rows` has this
+    id and no request names the id.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.manifests.items() if found else ():
@@ -145,10 +146,9 @@ def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
 def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison]:
     """Compare artifacts with new entries of the removal list, and store the results.
 
-    Wait while another process compares: concurrent processes would overwrite each other's results.
-
-    Return comparisons by folder, for artifacts that contain listed rows or are downstream of such artifacts. Downstream
-    comparisons are stored, because the lineage does not lead to downstream artifacts once inputs are rebuilt.
+    Wait while another process compares: concurrent processes would overwrite each other's results. Return, by folder,
+    the comparisons of artifacts that contain listed rows, and of artifacts downstream of these. The latter are stored
+    too, because the lineage no longer leads to the downstream artifacts once their inputs are rebuilt.
     """
     folder = (stores.lineage.root / LIST_FILE).parent
     with lock_folder(folder) if folder.is_dir() else contextlib.nullcontext():  # without a folder, no entries

@@ -99,7 +99,7 @@ class Survey:
         """Survey a data root.
 
         Garbage is at least `min_age_s` seconds old at the time `now_s` (by default now). Garbage in a cache is also at
-        least a day old. Recipes whose names are in `ignored_recipes` need nothing.
+        least a day old. Recipes named in `ignored_recipes` are treated as missing: their artifacts may be garbage.
         """
         self._now_s = time.time() if now_s is None else now_s
         # A clock that is set back or forward in between must change no age.
@@ -146,7 +146,7 @@ class Survey:
     def remove(self, garbage: Collection[Garbage]) -> None:
         """Remove `garbage`, except folders that another process has begun to use.
 
-        Raise InputError, and restore all artifacts, if something became unreadable since this survey.
+        If a recipe, manifest or folder became unreadable after this survey, restore all artifacts and raise InputError.
         """
         for entry in garbage:
             if entry.artifact_folder is None:
@@ -203,7 +203,7 @@ class Survey:
         return {}
 
     def _find_needed_artifacts(self) -> Set[Path]:
-        """Return the folders of needed artifacts; store all digests that are needed."""
+        """Return the folders of needed artifacts, and set `_needed_digests`."""
         copies = defaultdict[str, list[Path]](list)
         self._needed_digests = {*self._building_digests}
         for folder, manifests in self._artifacts.items():
@@ -265,7 +265,7 @@ class Survey:
 def remove_hidden(artifact_folder: Path, hidden_folder: Path) -> None:
     """Remove `hidden_folder`: a hidden artifact, a leftover or kept work.
 
-    The caller has the artifact's lock. If `artifact_folder` does not exist, its check record and kept work are removed.
+    The caller must lock the artifact. If `artifact_folder` does not exist, its check record and kept work are removed.
     """
     if not artifact_folder.exists():
         durable.remove(check_record_path(artifact_folder))
@@ -277,7 +277,7 @@ def remove_hidden(artifact_folder: Path, hidden_folder: Path) -> None:
 def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]], list[InputError]]:
     """Return leftovers, kept work, and errors about links below the data root.
 
-    Each leftover or folder of kept work is a pair: its own path, and the folder of its artifact.
+    Leftovers and folders of kept work are pairs: (path, folder of the artifact).
     """
     leftovers, kept, links = list[tuple[Path, Path]](), list[tuple[Path, Path]](), list[InputError]()
     for area in (*AREAS, "rebuilds"):
@@ -305,7 +305,7 @@ def _unreadable_folders(root: Path) -> Iterator[InputError]:
 
 
 def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]]:
-    """Group manifests by folder of the outermost artifact, whose manifest is first."""
+    """Group manifests by outermost artifact; its own manifest is first in the group."""
     groups: dict[Path, list[Manifest]] = {}
     for folder, manifest in sealed.items():
         outermost = [path for path in (folder, *folder.parents) if path in sealed][-1]
@@ -314,9 +314,9 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named_by_user(folder: Path, manifest: Manifest) -> bool:
-    """Check if an artifact was pulled or copied, or its build command names a path.
+    """Check whether a user pulled or copied an artifact, or built it from a path.
 
-    Such a path is a folder, a recipe file or an input. The manifest records the command.
+    In the second case, the build command in the manifest names a folder, a recipe file or an input.
     """
     typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run")
     words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)

@@ -9,8 +9,8 @@ InputEntries = Iterable[Mapping[str, Any]]
 def input_figures(inputs: InputEntries) -> dict[str, int]:
     """Return `bytes_read` and `rows` of a build's input files; ignore input artifacts.
 
-    If any entry lists row groups, only row groups are summed. Otherwise, `bytes_read` is the sum of file sizes, and
-    `rows` is missing. Without files, the dict is empty.
+    If any file has `row_groups`, both figures are sums over all row groups. Otherwise, `bytes_read` is the sum of the
+    file sizes, and the dict has no key `rows`. Without files, the dict is empty.
     """
     files = [entry for entry in inputs if "bytes" in entry]
     groups = [group for entry in files for group in entry.get("row_groups", ())]

@@ -86,7 +86,7 @@ class ArtifactStatus:
 
     @property
     def matches_recipe(self) -> bool:
-        """True if the sealed artifact matches its recipe, so that no build replaces it."""
+        """True if the sealed artifact matches its recipe, even if a check failed."""
         return self.sealed_state in ("current", "failed")
 
 

@@ -25,9 +25,9 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.2, 5.0  # a new artifact is noticed soon; a hundr
 def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]:
     """Build targets together with other processes, and yield the outcome of each.
 
-    `targets` are upstream first. A locked target is skipped and tried later. A process keeps the lock until it has run
-    the checks and copied the manifest; if it dies first, another process does both. This process also tries targets
-    that another process failed to build.
+    `targets` are upstream first. A target that another process has locked is skipped and tried later. A process unlocks
+    a target after running its checks and copying its manifest; if the process dies earlier, another process does this.
+    Targets that another process failed to build are also tried.
 
     Raises:
         RetryableError: Locks in the data root exclude only processes of this machine.
@@ -64,7 +64,7 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
 
 
 def _locked_unless_done(target: Target, run: Run) -> contextlib.AbstractContextManager[object]:
-    """Return a context that locks a target for `join_targets` unless it is up to date."""
+    """Return a context that locks a target, or does nothing if it is up to date."""
     folder = run.root / target.folder
     is_done = target.is_up_to_date(run.root)
     return contextlib.nullcontext() if is_done else locked(folder.with_name(f"{folder.name}.join"))

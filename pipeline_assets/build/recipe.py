@@ -30,7 +30,7 @@ class Recipe(RecipeSection):
         return copied
 
     def final_targets(self) -> Sequence[Target]:
-        """Return the requested artifacts; `targets` adds all their inputs."""
+        """Return the requested artifacts without their inputs; `targets` adds these."""
         raise NotImplementedError
 
     def targets(self) -> Sequence[Target]:
@@ -55,7 +55,7 @@ class Recipe(RecipeSection):
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
         """Yield contradictions between sections and, if `root` is set, missing inputs.
 
-        The types of `values` are not validated yet: values of the wrong type are skipped.
+        This runs before the types of `values` are validated, so values of a wrong type are skipped.
         """
         return iter(())
 
@@ -106,9 +106,9 @@ class Recipe(RecipeSection):
 
 
 def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """Return targets and all artifacts that they need, except external ones.
+    """Return targets and all artifacts that they need; omit external artifacts.
 
-    An artifact comes after all artifacts that its build or its checks read.
+    Each artifact comes after the artifacts that its build or its checks read.
     """
     ordered: dict[Path, Target] = {}
 
@@ -124,10 +124,10 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 
 
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
-    """Return the targets, with inputs of other corpora marked by `is_intermediate`.
+    """Return the targets, with `is_intermediate` set for inputs of other corpora.
 
-    `targets` are upstream first. An output that the recipe names is never marked. A corpus that keeps all documents has
-    the files of its input, which is marked only if the corpus is marked. Inputs of other corpora are marked.
+    `targets` are upstream first. An output that the recipe names is never marked. A corpus that keeps all documents
+    links the files of its input; the input is then marked only if the corpus is marked.
     """
     intermediate = set[Path]()
     for target in reversed(targets):

@@ -48,13 +48,13 @@ def read_named_recipe(path: Path) -> dict[str, object]:
 
 
 def is_used_in(recipe: Recipe, root: Path) -> bool:
-    """Check whether a data root has the file of a recipe or any of its artifacts."""
+    """Check whether a data root contains a recipe's file or one of its artifacts."""
     own = root / "recipes" / f"{recipe.name}.yaml"
     return own.exists() or any((root / target.folder).exists() for target in recipe.targets())
 
 
 def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
-    """Map artifact folders, each with and without `root` before it, to recipe names."""
+    """Map each artifact folder, both with and without `root`, to its recipe's name."""
     names: dict[str, str] = {}
     for recipe in recipes:
         for target in recipe.targets():

@@ -77,7 +77,7 @@ _Representer.add_representer(type(None), lambda writer, _: writer.represent_scal
 def _set_revision(text: str, dataset: str, commit: str) -> str:
     """Return a recipe's text with `commit` as the revision of a dataset.
 
-    `parse_yaml` must have accepted the text, because ruamel.yaml limits neither nesting nor the growth of aliases.
+    Call `parse_yaml` on the text first: it limits nesting and the growth of aliases, but ruamel.yaml does not.
     """
     has_crlf, text = "\r\n" in text, text.replace("\r\n", "\n")
     _, _, offset = load_yaml_guess_indent(text)

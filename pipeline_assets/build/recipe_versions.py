@@ -1,8 +1,8 @@
-"""Versions of a recipe, each with the heads of its datasets on a day or in a week.
+"""Recipe versions: dated copies of a recipe that pin its datasets' newest commits.
 
-A version is a recipe file `NAME_YYYYMMDD.yaml`, written once so that its builds read the same commits. Its artifacts
-have their own folders; files that equal files of the previous version are hard links. A head is the newest commit of a
-dataset's branch `main`.
+The version of a day or a week is a recipe file `NAME_YYYYMMDD.yaml`. The file is written once, so all builds of the
+version read the same commits. Its artifacts have their own folders; files that equal files of the previous version are
+hard links. A head is the newest commit of a dataset's branch `main`.
 """
 
 import logging
@@ -36,13 +36,13 @@ class RecipeVersion:
     """Recipe file that `find_or_write_version` found or wrote for a period.
 
     Attributes:
-        path: Recipe file of the period's version; if missing, of the newest version; without versions, the base recipe.
+        path: File of the period's version; if missing, of the newest version; without any version, the base recipe.
         previous_path: File of the previous version, or of the base recipe if `path` is the first version; None if the
             period has no version.
         head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source
             with changed files; empty if no version was written.
-        head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; these
-            datasets keep their previous commits.
+        head_errors: Errors about datasets that keep their previous commits, because the head is unknown or the recipe
+            reads the dataset at several commits.
     """
 
     path: Path
@@ -61,8 +61,8 @@ def find_or_write_version(
 ) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
 
-    If the period has no version, write one if a dataset's head moved or files of a local source changed, unless a later
-    version exists. If none is written, `RecipeVersion.path` is the newest existing recipe file.
+    A missing version is written if a dataset's head moved or files of a local source changed, but not if a version of a
+    later period exists. If nothing is written, `RecipeVersion.path` is the newest existing recipe file.
 
     Raises:
         TransientError: The hub did not answer.

@@ -32,9 +32,9 @@ def write_new_recipe(
     """Write a recipe of `recipe_class` into a data root; return recipe and path.
 
     Raises:
-        UsageError: A value is invalid; or `replace` is not set, and the data root has a different or edited recipe of
-            this name, or other artifacts in the recipe's folders.
-        InputError: A local file that the build reads later is unusable; or `replace` is not set, and an artifact in the
+        UsageError: A value is invalid. Without `replace`, also: the data root has a different or edited recipe of this
+            name, or the recipe's folders contain other artifacts.
+        InputError: A local file that the build reads later is unusable. Without `replace`, also: an artifact in the
             recipe's folders is damaged.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
@@ -78,15 +78,15 @@ def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path
 
 
 def _add_edit_mark(content: str, command: str) -> str:
-    """Add a first line with a hash, by which later edits are detected."""
+    """Prepend a line with the content's hash, so that later edits can be detected."""
     return _EDIT_MARK.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
 
 
 def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
     """Raise UsageError if overwriting a recipe file would lose edits or artifacts.
 
-    Edits are lost if the file differs from what `command` wrote. Artifacts are lost if the new `recipe` lacks one of
-    the old recipe, or would replace a listing that other artifacts need. With `replace`, nothing is checked.
+    Edits would be lost if the file differs from what `command` wrote. Artifacts would be lost if `recipe` lacks a built
+    target of the old recipe, or would replace a listing that other artifacts need. With `replace`, nothing is checked.
     """
     if replace:
         return
@@ -108,7 +108,7 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
 
 
 def _raise_if_input(target: Target, root: Path) -> None:
-    """Raise UsageError if a build would replace the input of other artifacts."""
+    """Raise UsageError if a build would replace an artifact that others depend on."""
     sealed = try_read_manifest(root / target.folder)
     if sealed is not None and Lineage(root).downstream(sealed.digest):
         raise_if_occupied(target, root, replace=False)

@@ -38,9 +38,9 @@ class Remnant:
     """Folder that may contain forgotten rows.
 
     Attributes:
-        lock_path: Path to lock while the folder is removed: the artifact's folder for an artifact, its leftovers and
-            its kept work; the removal record for downloads of a published set; None for other folders.
-        is_cached: Whether it has the cached bytes of a hub file, which a build may be fetching.
+        lock_path: Path to lock during removal: for artifacts, leftovers and kept work, the artifact's folder; for
+            downloads of a published set, the removal record; for other folders, None.
+        is_cached: Whether the folder contains cached bytes of a hub file, which a build may be fetching.
         is_manual: Whether only the user can remove the rows.
     """
 
@@ -58,9 +58,9 @@ class Remnant:
 def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iterator[Remnant]:
     """Yield everything that may still contain forgotten rows.
 
-    First come the artifacts in `affected_folders`, which are the folders that `compare_with_removal_list` returns; then
+    `affected_folders` are the folders that `compare_with_removal_list` returns. Their artifacts come first, followed by
     exports, leftovers and kept work, caches, downloads, copies, previews and sources. An artifact inside another
-    affected artifact is skipped, unless its rows were published.
+    affected artifact is yielded only if its rows were published.
     """
     root, sealed = stores.lineage.root, stores.lineage.manifests
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}
@@ -101,7 +101,7 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
 
 
 def _find_exports(stores: RowStores, digests: Collection[str]) -> Iterator[Remnant]:
-    """Yield exports and copies of artifacts with forgotten rows, which have `digests`."""
+    """Yield exports and copies of artifacts in `digests`, and of missing artifacts."""
     lineage = stores.lineage
     source_folders = {input_folder_path(manifest, lineage.root) for manifest in lineage.manifests.values()}
     for folder, manifest in _sealed_outside_areas(lineage.root):
@@ -115,9 +115,9 @@ def _find_exports(stores: RowStores, digests: Collection[str]) -> Iterator[Remna
 
 
 def _sealed_outside_areas(root: Path) -> Iterator[tuple[Path, Manifest]]:
-    """Yield (folder, manifest) of sealed folders that are in no area of artifacts.
+    """Yield (folder, manifest) of sealed folders outside `AREAS`, such as exports.
 
-    Members of a sealed folder, and data roots below `root`, are skipped.
+    Artifacts inside another sealed folder, and artifacts of data roots below `root`, are skipped.
     """
     sealed: Path | None = None
     for top in sorted(root.iterdir()):

@@ -52,9 +52,9 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Map each position up to which a build applied the list to an artifact's name.
+    """Map each list position that a build recorded to the name of the built artifact.
 
-    If artifacts have the same position, only one of them is named. Artifacts pulled from a store are skipped.
+    The build applied the list up to this position. Only one artifact per position is named. Pulled ones are skipped.
     """
     built_here = (
         sealed for sealed in manifests if REMOVALS_KEY in sealed.provenance and PULLED_KEY not in sealed.provenance
@@ -65,8 +65,8 @@ def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
 def read_removals(root: Path, names_by_position: Mapping[str, str] = MappingProxyType({})) -> Removals:
     """Read a data root's removal list.
 
-    Raise InputError if the list is damaged, or entries are missing: it must contain the position of each comparison
-    and each key of `names_by_position` (see `applied_positions`).
+    Raise InputError if the list is damaged or lost entries. The list lost entries if it lacks the position of a
+    comparison or a key of `names_by_position` (see `applied_positions`).
     """
     positions = {comparison.position for comparison in read_comparisons(root).values()}
     listed = read_removal_list(root)  # after the positions, since another process may add entries and use them

@@ -95,8 +95,8 @@ class Run:
         wait_s: Seconds to wait while another process builds the same artifact; 0 raises BuilderBusyError immediately.
         publishes: Whether publications are uploaded to the hub; False in a rebuild.
         remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
-        previous_folder: Function that finds an earlier recipe's artifact, whose files are linked if it matches; None
-            links no files.
+        previous_folder: Function that maps a role to the folder of an earlier recipe's artifact. If that artifact
+            matches the target, a build links its files. None links no files.
         removals: Removal list of a build; None reads the list of the data root.
         keep_work: Whether to keep finished tasks next to each artifact, for reuse by its next version; None keeps
             them only for dated versions of a recipe.
@@ -137,8 +137,8 @@ class Run:
     ) -> Self:
         """Return the settings from arguments, else CORPUSMILL_* variables, else defaults.
 
-        By default, `open_hub` opens the hub. Raise UsageError if a variable is invalid, or if Ray is not installed but
-        chosen as the engine.
+        By default, `open_hub` opens the hub. Raise UsageError if a variable is invalid, or if the engine is Ray and Ray
+        is not installed.
         """
         workers = WORKERS.read(variables) if workers is None else workers
         engine = cast(EngineName, ENGINE.read(variables))
@@ -166,13 +166,13 @@ class Run:
         return cls(root, settings, hub, replace, wait_s, remote_launcher=remote_launcher, keep_work=keep_work)
 
     def require_hub(self, purpose: str) -> HubFiles:
-        """Return the hub; raise ValueError, which names the purpose, if the run has none."""
+        """Return the hub; if the run has none, raise a ValueError that names `purpose`."""
         if self.hub is None:
             raise ValueError(f"this run has no hub, which is needed for {purpose}")
         return self.hub
 
     def for_artifact(self, partition: str | None, is_intermediate: bool = False) -> Self:
-        """Return a copy with the compression and the progress name of one artifact."""
+        """Return a copy with one artifact's compression level and progress name."""
         settings = replace(self.settings, progress_name=partition or "")
         if is_intermediate and settings.intermediate_zstd_level is not None:
             settings = replace(settings, zstd_level=settings.intermediate_zstd_level)

@@ -20,9 +20,9 @@ class TargetOutcome:
     """Outcome of one target.
 
     Attributes:
-        manifest: Manifest of the sealed artifact; None if the target failed or lacks an input outside the run.
+        manifest: Manifest of the sealed artifact; None if the target failed, or was skipped because it lacks an input.
         was_current: Whether the artifact already matched its recipe, so nothing was built.
-        checks: Results of the checks; empty if the target failed, was up to date or lacks an input.
+        checks: Results of the checks; empty if the target failed, was up to date or was skipped.
         failure: Error of the build or of a blocking check; None if both succeeded.
     """
 
@@ -37,11 +37,11 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     """Build targets in order, and yield the outcome of each.
 
     `targets` are upstream first. Targets that are up to date are not built. A target that failed a check is not rebuilt
-    either, but its checks run again. A target that depends on a failed one yields no outcome.
+    either, but its checks run again. A target that depends on a failed target is skipped, without an outcome.
 
     Raises:
-        InputError: A build or a blocking check failed. With `keep_going`, a failure is yielded instead, and the other
-            targets are built; but it is raised if it is a RetryableError other than DeniedError, or if it is the first
+        InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded and the other targets
+            are built, except in two cases: the error is a RetryableError other than DeniedError, or it is the first
             failure and no target remains to be built.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
@@ -68,9 +68,9 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 def build_and_check(target: Target, targets: Sequence[Target], run: Run, position: int) -> TargetOutcome:
     """Build and check a target; return its outcome.
 
-    A target is not built if it is up to date, or if it has no partition and lacks an input that is not in `targets`,
-    see `_lacks_input`. Progress bars show `position`, which counts from 1. Raise InputError if the build or a blocking
-    check failed.
+    A target that is up to date is not built. A target without a partition is skipped if it lacks an input that is not
+    in `targets` (see `_lacks_input`). Progress bars show `position`, which counts from 1. Raise InputError if the build
+    or a blocking check failed.
     """
     root = run.root
     if _lacks_input(target, targets, root):
@@ -91,7 +91,7 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, positio
 
 
 def restore_manifest_copies(target: Target, root: Path) -> None:
-    """Copy the manifest of an artifact that was pulled, or restored without copies."""
+    """Copy a target's manifest if its copy is missing, as after a pull or a restore."""
     if target.export_as is None or (root / MANIFEST_COPIES_FOLDER / target.export_as).exists():
         return
     if (manifest := read_manifest(root / target.folder)) is not None:
@@ -104,9 +104,9 @@ def _depends_on_any(target: Target, roles: Collection[str]) -> bool:
 
 
 def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
-    """Check whether an unpartitioned target lacks a current input outside `targets`.
+    """Check whether a target without a partition lacks an input outside `targets`.
 
-    A current input is sealed and matches its recipe, even if a check failed. External inputs are always current.
+    An input is present if it is external, or if it is sealed and matches its recipe, even if a check failed.
     """
     roles = {other.role for other in targets}
     return target.partition is None and any(

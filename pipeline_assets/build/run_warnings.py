@@ -14,7 +14,7 @@ _MAX_NAMED_FILES = 20
 
 
 def warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
-    """Yield warnings about failed checks that block nothing, and lost files and rows."""
+    """Yield warnings about failed non-blocking checks, unread files and repeated ids."""
     for target in targets:
         with contextlib.suppress(InputError):  # damage is an error of its own
             if (manifest := read_manifest(root / target.folder)) is not None:
@@ -26,7 +26,7 @@ def warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
 
 
 def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
-    """Yield a warning if over 1 % of rows repeat ids and the recipe has `columns`."""
+    """Yield a warning if the recipe has `columns` and over 1 % of rows repeat an id."""
     from pipeline_assets.corpus.converted_shards import DUPLICATE_ID
     from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 

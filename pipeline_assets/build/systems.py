@@ -1,4 +1,4 @@
-"""Systems by name, each defined by a module that is called its page."""
+"""Systems by name, each defined by one module, its page."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class Systems:
             self.add(name, page)
 
     def add(self, name: str, page: str) -> None:
-        """Add a system, before any of its recipes or artifacts is read.
+        """Add a system; call this before any of its recipes or artifacts is read.
 
         `name` is also the folder of its artifacts in a data root; `page` is the import path of the module that
         defines its kinds.
@@ -62,7 +62,7 @@ class Systems:
     def label_names(self, kind: str) -> tuple[str, ...]:
         """Return the names of a kind's files that no digest covers.
 
-        A kind in `kinds` defines them as `labels`; an export has its card. Any other kind has no such files.
+        For a kind in `kinds`, these are its `labels`; for an export, the dataset card. Other kinds have none.
         """
         return self.kinds[kind].labels if kind in self.kinds else (CARD_FILE,) if kind.startswith(EXPORT_PREFIX) else ()
 
@@ -71,11 +71,11 @@ class Systems:
         return recipe
 
     def read_recipe(self, path: Path, root: Path | None = None) -> Recipe:
-        """Read a recipe file, with `root` as in `from_file_values`; UsageError if invalid."""
+        """Read a recipe file; for `root` and errors, see `Recipe.from_file_values`."""
         return self.parse_recipe(read_yaml(path), path, root)
 
     def parse_recipe(self, values: Mapping[str, object], path: Path, root: Path | None = None) -> Recipe:
-        """Parse a recipe file's values like `read_recipe`; UsageError if invalid."""
+        """Parse values from the recipe file `path`; see `Recipe.from_file_values`."""
         system = values.get("system")
         if not isinstance(system, str) or system not in self.pages:
             known = ", ".join(self.pages)

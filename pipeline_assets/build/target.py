@@ -33,16 +33,16 @@ State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
 class ExternalInputs(Protocol):
-    """Local input files of an artifact that are not part of another artifact."""
+    """Local files that an artifact reads and that belong to no other artifact."""
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe the files that changed since the seal; None if unchanged."""
 
 
 class CountLimit(Protocol):
-    """Limit of a recipe on counts of an artifact, reported as the check `check_name`.
+    """Limit of a recipe on an artifact's counts, reported as the check `check_name`.
 
-    The limit is evaluated whenever the target's state is read, since a recipe may change it after the build.
+    The limit is evaluated whenever the target's state is read, since a recipe may change the limit after the build.
     """
 
     @property
@@ -81,7 +81,7 @@ class Planner:
     Attributes:
         list_files: Lists the external files that a build needs; by default none, as for builds from artifacts.
         plan_tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
-        describe_limits: Returns a line about limits in a recipe; empty if it sets none.
+        describe_limits: Returns a line about the limits that a recipe sets; empty without limits.
     """
 
     list_files: Callable[["Target", Run], Listing] = lambda target, run: Listing()
@@ -101,9 +101,9 @@ class Kind:
 
     Attributes:
         name: `system/artifact`.
-        build: Builds a target. It reads no recipe file, so `rebuild` can pass a target read from a manifest.
+        build: Builds a target, without reading a recipe file: `rebuild` passes targets read from manifests.
         description: Markdown for the UI; the first line is a summary.
-        checks: Checks of each artifact of the kind. The first checks the files; if it fails, the others do not run.
+        checks: Checks of each artifact of the kind. The first one verifies the files; the others run only if it passes.
         formats: Formats of its files, as shown in the UI.
         external_inputs: Returns a sealed artifact's input files if they are local and in no artifact; else None.
         labels: Names of files that no digest covers, because they contain a time or a path.
@@ -111,7 +111,7 @@ class Kind:
         preview: Returns the preview table of the UI; None shows the first rows.
         after_build: Writes files outside the artifact, also if the artifact was up to date.
         planner: Plans a build from its recipe and its external files.
-        pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
+        pool: Dagster pool that limits parallel builds; builds that read a hub use the pool `hub` instead.
         keeps_all_documents: Checks whether a recipe changes no document, so that the build links the input files.
         applies_removals: Whether its build leaves out the rows on the removal list of the data root.
     """
@@ -231,14 +231,14 @@ class Target:
     def plan(self, root: Path) -> dict[str, Any]:
         """Return everything that the bytes depend on, except external files.
 
-        A build reuses the finished shards of an interrupted build only if both have equal plans.
+        A build reuses the finished shards of an interrupted build only if the plans of both builds are equal.
         """
         listed = read_removals(root).positions[-1] if self.kind.applies_removals else ""
         spec = self.build_spec() | {"inputs": self.inputs(root), "work_files": WORK_FILES_VERSION}
         return spec | ({REMOVALS_KEY: listed} if listed else {})
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
-        """Return why the sealed manifest is stale; None if it matches, or `is_external`."""
+        """Return why a manifest is stale; None if it matches or the target is external."""
         identity = manifest.identity
         if self.is_external:
             return None
@@ -271,7 +271,7 @@ class Target:
         return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
-        """Return the state, and the digest if the state is `current`, else the reason."""
+        """Return (state, digest) if the state is `current`, otherwise (state, reason)."""
         try:
             if read_manifest(root / self.folder) is None:
                 is_removed = self.export_as is not None and (root / MANIFEST_COPIES_FOLDER / self.export_as).exists()
@@ -290,7 +290,7 @@ class Target:
         return "current", manifest.digest
 
     def check_results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
-        """Return the results of checks that apply: stored ones, and the count limit's."""
+        """Return the stored results of checks that apply, and the count limit's result."""
         stored = read_check_results(root / self.folder, manifest.digest) or ()
         applying = tuple(check for check in stored if check.applies)
         if self.count_limit is None:
@@ -309,7 +309,7 @@ class Target:
     def up_to_date_digest(self, root: Path) -> str | None:
         """Return the digest if the artifact is current and its check results are valid.
 
-        Otherwise return None. A crash may leave no results, and a changed count limit may change the verdict.
+        Otherwise return None: a crash may leave no results, and a changed count limit may contradict the stored result.
         """
         if self.state(root)[0] != "current":
             return None

@@ -1,4 +1,4 @@
-"""Exports of rows for the loaders of trainers, as sealed folders with cards.
+"""Exports of rows as sealed folders with cards, in formats that trainers load.
 
 The manifest of an export names the digest of its source. An interrupted export continues, like any build.
 """
@@ -196,7 +196,7 @@ def _build(job: Job) -> BuildResult:
 
 
 def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardSplit]:
-    """Return the dataset card's splits, from the row files that have rows."""
+    """Return the splits of the dataset card; row files without rows are skipped."""
     splits: dict[str, CardSplit] = {}
     for file in files:
         match = ROW_FILE_PATTERN.fullmatch(file.path)

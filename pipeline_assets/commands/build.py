@@ -156,10 +156,10 @@ def build_recipe(
     `path` is the recipe's file. `partition` selects the artifacts that have this partition or no partition; `kinds`
     selects artifacts by the names of their kinds.
 
-    If `format_lines` is None, one line per artifact is printed at the end. If it is set, its lines are printed as soon
-    as an artifact is up to date; `as_json` and `join` then have no effect, and errors name options instead of recipe
-    keys. If `strict`, warnings end the command with status 1. If `join`, other processes may build some artifacts, see
-    `join_targets`. Raise UsageError if no artifact has the partition.
+    Without `format_lines`, one line per artifact is printed at the end. With `format_lines`, an artifact's lines are
+    printed as soon as it is up to date; `as_json` and `join` have no effect, and errors name options instead of recipe
+    keys. With `strict`, warnings end the command with status 1. With `join`, other processes may build some artifacts
+    (see `join_targets`). Raise UsageError if no artifact has the partition.
     """
     terminal.print_lines([*misspelled_settings(os.environ), *recipe.warnings()], err=True)
     targets, data = recipe.targets(), run.root
@@ -290,9 +290,9 @@ def build_targets(
 
 @contextlib.contextmanager
 def print_warnings_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterator[None]:
-    """Print warnings about artifacts after the block, even if it raises InputError.
+    """Print warnings about artifacts after the block, even after an InputError.
 
-    The warnings are about checks, unread files and repeated ids. If `strict`, any of them ends the command with
+    The warnings are about checks, unread files and repeated ids. If `strict` is set, a warning ends the command with
     status 1.
     """
     try:

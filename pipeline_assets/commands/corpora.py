@@ -1,7 +1,6 @@
-"""Commands of stage A that build one artifact from sealed sources of any recipes.
+"""Commands of stage A that build one artifact from sealed artifacts.
 
-The artifact is a deduplicated corpus, a store of signatures, a decontaminated corpus, a packed set or a report. The
-command `dedup explain` builds none.
+The command `dedup explain` is an exception: it only prints probabilities.
 """
 
 import functools
@@ -84,8 +83,7 @@ class FolderOptions(BuildFlags):
     def build(self, target: Target, format_lines: ArtifactFormatter = artifact_lines) -> None:
         """Build the inputs of a target, then the target; print lines on each artifact.
 
-        Warn of inputs outside of the data root, because lineage ends there. Also warn if the output folder is in the
-        inputs' data root, but not where commands look for artifacts.
+        Warn of inputs that `trace` cannot reach, and of an output folder in which commands do not find artifacts.
         """
         fix = "set --out-dir to a folder below stage_a/ of its data root"
         for upstream in target.upstream:
@@ -110,6 +108,8 @@ def dedup(
     options: FolderOptions,
 ) -> None:
     """Drop duplicates; the first in the order of the sources is kept.
+
+    With --near-selection longest or quality, the longest or the best duplicate is kept instead.
 
     Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all
     """
@@ -156,7 +156,7 @@ def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
 
 
 def _raise_if_keys_set(keys: RecipeContent, section: type[RecipeSection], section_key: str, needed_option: str) -> None:
-    """Raise UsageError if a key of an unused section differs from its default."""
+    """Raise UsageError if a key that needs `needed_option` differs from its default."""
     for key, value in keys.items():
         if not isinstance(value, dict) and value != section.model_fields[key].default:
             where = RecipeKey(f"{section_key}.{key}")
@@ -228,8 +228,8 @@ def pack(
 def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bool = False) -> RecipeContent:
     """Return section `name` of a recipe, or of a file that has only this section.
 
-    Return {} if a recipe lacks an optional section. Raise UsageError for any other missing section, and for a file that
-    is not a recipe but has further keys.
+    Return {} if the section is optional and missing from a recipe. Raise UsageError for any other missing section. A
+    file without the key `system` is not a recipe; raise UsageError if such a file has any other key.
     """
     section = content.get(name)
     if section is None and is_optional and "system" in content:
@@ -243,7 +243,7 @@ def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bo
 
 
 def _source_names(content: RecipeContent, corpora: Sequence[Target]) -> list[str]:
-    """List sources with documents in `corpora`; without corpora, the recipe's sources."""
+    """List the recipe's sources; if `corpora` are passed, their non-empty sources."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
     sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}
@@ -251,7 +251,7 @@ def _source_names(content: RecipeContent, corpora: Sequence[Target]) -> list[str
 
 
 def _recipe_corpora(content: RecipeContent, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the corpora that a recipe packs: the last joint corpus, else all sources.
+    """Return the inputs of a recipe's packed set, else the recipe's final targets.
 
     Raise UsageError if `content` is not a recipe.
     """
@@ -275,7 +275,7 @@ def report(
 ) -> None:
     """Report on sources, their deduplication and decontamination.
 
-    Write report.html and report.json. With --out NAME.json, the folder is NAME, and NAME.json links to its report.json.
+    Write report.html and report.json. With --out X.json, the folder is X, and X.json is a link to X/report.json.
 
     Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report
     """
@@ -303,9 +303,9 @@ def _upstream_corpora(corpus: Target) -> Iterator[Target]:
 
 
 def decontaminated_target(corpora: Sequence[Target], folder: Path, section: DecontaminationSection) -> Target:
-    """Return the target, in `folder`, that decontaminates sources or one joint corpus.
+    """Return a target in `folder` that decontaminates sources or one joint corpus.
 
-    Further inputs are artifacts in `<folder>.evaluation`; each lists the files of an evaluation set.
+    Its other inputs are artifacts in `<folder>.evaluation`, each of which lists the files of one evaluation set.
     """
     is_joint = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_joint else [source.partition for source in corpora]
@@ -315,7 +315,7 @@ def decontaminated_target(corpora: Sequence[Target], folder: Path, section: Deco
 
 
 def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:
-    """Return the sealed sources in the order of `inputs`, or the single joint corpus.
+    """Return the sealed sources that match `inputs`, in order, or one joint corpus.
 
     A joint corpus has several sources; its kind is one of `joint_kinds`. Raise UsageError if two sources have the same
     name, an input derives from another, or a joint corpus is not the only input.

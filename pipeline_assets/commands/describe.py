@@ -1,4 +1,4 @@
-"""The command `describe`, which describes a dataset for catalogs and for laws."""
+"""The command `describe`, which describes a dataset as a standard or law requires."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,8 +1,8 @@
 """The command `doctor`, which examines machine, data root and settings.
 
 Each probe runs in its own process with a time limit, so a probe that hangs or crashes does not stop others. A probe
-returns a message, or raises a `ProbeWarning` or another error with a fix. Over the network, only the hub, database and
-Ray cluster in the settings are contacted.
+returns a message, or raises an error with a fix: `ProbeWarning` for a warning, another error for a fault. Over the
+network, probes only contact the hub, the database and the Ray cluster in the settings.
 """
 
 import importlib.util

@@ -77,8 +77,8 @@ def _locate_rows(
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
     """Yield each row with its place, and its text or None.
 
-    The place is a row of the source file; if unknown, the file and row that the artifact recorded. If an input has the
-    row's document, yield the document's id, source and text. With `reads_text`, read other texts from local files.
+    The place is in the source file if known, else in the file that the artifact recorded. If an input has the row's
+    document, add the document's id and source to the row. If `reads_text`, read other texts from local source files.
     """
     from msgspec.structs import replace
 

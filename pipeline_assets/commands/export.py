@@ -60,7 +60,7 @@ def export(
 ) -> None:
     """Write documents or rows for a trainer, or as Parquet.
 
-    Exit status 1: the tokenizer loses more of a source than the limit; the folder is complete.
+    Exit status 1: the tokenizer loses more text of a source than the limit. The exported folder is still complete.
 
     Example: corpusmill export data/stage_a/notes/deduplicated/notes --to megatron --out exported/notes
     """
@@ -105,7 +105,7 @@ def export(
 
 
 def _warn_of_repeated_rows(artifact: Artifact, row_count: int) -> None:
-    """Warn if rows were exported once for each of their pools or subsets."""
+    """Warn if the export repeats rows that are in several pools or subsets."""
     identity = artifact.manifest.identity
     repeats = row_count - identity.ledger.out if "ledger" in identity.counts else 0  # the ledger counts a row once
     if repeats > 0:
@@ -126,7 +126,7 @@ def _export_lines(exported: Artifact) -> Iterator[str]:
 
 
 def _check_losses(exported: Artifact, limit: LossLimit, output_folder: Path) -> None:
-    """Raise InputError if the tokenizer loses more than the limit; warn above 0.1 %."""
+    """Raise InputError if the tokenizer's losses exceed the limit; warn above 0.1 %."""
     verdict = limit.evaluate(exported.manifest)
     if not verdict.passed and not verdict.is_minor:
         raise InputError(verdict.because, output_folder, "or raise `max_unknown_fraction`")
@@ -135,7 +135,7 @@ def _check_losses(exported: Artifact, limit: LossLimit, output_folder: Path) -> 
 
 
 def _export_target(store: "RowStore", export_format: str, output_folder: Path, options: dict[str, Any]) -> "Target":
-    """Return the target of an export; UsageError if rows or options do not fit."""
+    """Return an export's target; raise UsageError for unsuitable rows or options."""
     from pipeline_assets.build.rows.file_rows import FileRows
     from pipeline_assets.build.trainer_exports import FORMATS, KINDS
     from pipeline_assets.corpus.packing.recipe import TokenizerPath

@@ -71,7 +71,7 @@ def why(
 
 
 def _match_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
-    """Yield a line per distinct row, below a line with the folder of the corpus."""
+    """Yield each corpus folder, then a line for each distinct row in the corpus."""
     seen, folder = set[tuple[str, ...]](), None
     for row in rows:
         shown = row.doc_id, row.place, row.excerpt
@@ -106,7 +106,7 @@ def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
     """Format a row's place in its source file.
 
-    If the file's listing is missing, the row number or the byte offset takes the place of the line number.
+    If the file's listing is missing, use the row number or byte offset instead of the line number.
     """
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row_position
@@ -185,7 +185,7 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
 def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | None, str]:
     """Return a document's heading line, its text, and a line with an excerpt.
 
-    If an input of the corpus is missing, the text may be None; the excerpt is then a message about the input.
+    If the document's source is missing, the text is None, and the last line has an error message instead.
     """
     from pipeline_assets.build.rows.source_listing import find_listing
     from pipeline_assets.build.rows.source_row import format_place

@@ -114,7 +114,7 @@ def _find_matching_rows(
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
     """Find the rows that match values or patterns.
 
-    Return three parts: `values` and the values of these rows, the output as JSON, and the output as lines.
+    Return `values` extended by the values of the matching rows, the output as JSON, and the output as lines.
     """
     from pipeline_assets.build import forgetting
 
@@ -149,8 +149,8 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
 def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str | None], list[str]]:
     """Return unsearchable artifacts, each with a reason, and the lines to print.
 
-    The reason is the name of a missing input, or None if the artifact's rows were read without the removal list.
-    Artifacts in `affected` are omitted.
+    The reason is the name of a missing input. It is None for an artifact built from files to which the removal
+    list is not applied, such as published pools. Artifacts in `affected` are omitted.
     """
     unsearchable = stores.find_unsearchable(affected)
     found: dict[str, str | None] = {str(path): missing for path, missing in unsearchable.items()}
@@ -172,8 +172,8 @@ def _clean_remnants(
 ) -> tuple[dict[str, Any], list[str]]:
     """Find folders that may contain forgotten rows, and remove them if `applies`.
 
-    With `keeps_artifacts`, artifacts are omitted. Folders that only the user can remove are listed, but not removed.
-    Return the JSON content and the lines of the answer.
+    If `keeps_artifacts`, skip artifacts. List folders that only the user can remove, but do not remove them. Return the
+    command's output as JSON content and as lines.
     """
     from pipeline_assets.build.remnants import find_remnants, remove_remnants
 
@@ -234,7 +234,7 @@ def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_hist
 
 
 def _name_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
-    """Yield a line with the number of names, then a line for each of the first names."""
+    """Yield a line with the count of names, then up to `limit` names, one per line."""
     yield terminal.pluralize(len(names), noun)
     yield from (f"  {name}" for name in names[:limit])
     if len(names) > limit:

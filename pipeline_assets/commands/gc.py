@@ -1,4 +1,4 @@
-"""The command `gc`, which removes what no recipe and no artifact needs."""
+"""The command `gc`, which removes folders that no recipe and no artifact needs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -60,7 +60,7 @@ def gc(
 
 
 def _garbage_lines(root: Path, survey: Survey, bytes_by_garbage: Mapping[Garbage, int]) -> Iterator[str]:
-    """Yield lines for folders to remove, for kept folders, and for blocking errors."""
+    """Yield lines for folders to remove, kept folders, and errors that limit removal."""
     rows_by_path = {entry.folder.relative_to(root): (size, entry.reason) for entry, size in bytes_by_garbage.items()}
     listed = {path: size for path, size in rows_by_path.items() if path.parts[0] != CACHE_FOLDER}
     cached = [size for path, (size, _) in rows_by_path.items() if path not in listed]

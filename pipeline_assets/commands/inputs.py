@@ -51,7 +51,7 @@ def local_folder(name: str, option: str) -> Path | None:
 def open_interactive_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
     """Return access to the hub with short waits, because a user waits for the result.
 
-    A request gets two tries of 10 seconds. If the variable for the number of tries is set, a build's limits apply.
+    A request gets two tries of 10 seconds each. If CORPUSMILL_HUB_TRIES is set, the limits of a build apply instead.
     """
     hub = open_hub(root, variables)
     return hub if variables.get(HUB_TRIES.variable) else replace(hub, tries=2, timeout_s=10.0)
@@ -168,7 +168,7 @@ def recipe_patterns(card_patterns: Sequence[str], files: Sequence[str], listed_p
 def slugify(text: str) -> str:
     """Convert a text to a name in lower case, with hyphens for invalid characters.
 
-    Accents are removed, and so are letters without a base letter in ASCII. The name may therefore be empty.
+    Accents are removed. Letters without an ASCII base letter are removed too, so the name may be empty.
     """
     return "".join(
         unicodedata.normalize("NFD", letter).encode("ascii", "ignore").decode()
@@ -179,9 +179,9 @@ def slugify(text: str) -> str:
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
-    """List the sealed folders that match patterns: pattern by pattern, sorted by path.
+    """List the sealed folders that match patterns, in pattern order, then path order.
 
-    A folder is listed once. Raise UsageError if a pattern matches no sealed folder, or only folders already listed.
+    A folder is listed once. Raise UsageError if a pattern matches no sealed folder, or only repeats listed folders.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:
@@ -209,7 +209,7 @@ def _find_sealed_folder(matched_path: Path) -> Path | None:
 
 
 def warn_of_listed_rows(folder: Path, root: Path) -> None:
-    """Warn if an artifact to copy out of the data root has rows on the removal list."""
+    """Warn of rows on the removal list in an artifact that is about to be copied."""
     manifest = try_read_manifest(folder)
     if manifest is not None and has_listed_rows(root, manifest):
         command = format_command("forget", "--data", root)

@@ -51,7 +51,7 @@ def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table_rows(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return a header and a row for each group, without columns that are all zero."""
+    """Return a header row and a row for each group; omit columns that are all zero."""
     columns = dict.fromkeys(
         name for counts in groups.values() for name, value in counts.items() if isinstance(value, int | str) and value
     )

@@ -99,7 +99,7 @@ def run_all(
 ) -> None:
     """Build pools from the latest commits of the six shipped datasets.
 
-    Further runs keep these commits, unless --replace is passed.
+    Later runs reuse these commits. With --replace, they look for the latest commits instead.
 
     Example: corpusmill nemotron run-all --max-records 1000 --out-dir out
     """
@@ -172,7 +172,7 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Return the deduplicated splits below a folder, and the merely normalised ones.
+    """Return deduplicated splits below a folder, and the other normalised splits.
 
     For a folder in hub layout, return the splits from which it was built. Raise UsageError if no rows are sealed.
     """

@@ -1,6 +1,6 @@
 """Commands built from functions, with options generated from sections of recipes.
 
-A section's field defines a key's check, option and help text.
+A field of a section defines the check, the option and the help text of a recipe key.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ RecipeContent = dict[str, Any]
 class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. If an option is not passed, its own default applies. Without one, a list is [],
-    and any other key gets the section's default, else None.
+    The section's keys become options. If an option is not passed, its key gets the option's own default. If the option
+    has no default, a list is [], and another key gets the section's default, or None if the section has none.
     """
 
     section: type[pydantic.BaseModel]
@@ -124,8 +124,8 @@ def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:
 def option_finder(by_section_key: Mapping[str, str], by_full_key: Mapping[str, str]) -> OptionFinder:
     """Return a function that finds the option of a recipe key.
 
-    `by_full_key` maps full keys to options. `by_section_key` maps keys within a section, wherever the section is in the
-    recipe.
+    `by_full_key` maps full recipe keys to options. `by_section_key` maps keys relative to a section, which may be
+    anywhere in the recipe.
     """
 
     def option_name(key: str) -> str | None:
@@ -170,8 +170,8 @@ def _key_options(section_options: SectionOptions) -> Iterator[_KeyOption]:
 def _option_default(field: FieldInfo, option: Option) -> object:
     """Return an option's own default, or the default of its recipe key.
 
-    Return `Parameter.empty` if the key is required. Return None if its default is not a bool, int or str: the section
-    applies such a default.
+    Return `Parameter.empty` if the key is required. Return None if the default of the key is not a bool, int or str, so
+    that the section applies this default.
     """
     if option.default is not ...:
         return option.default

@@ -33,5 +33,5 @@ def writing_output() -> Iterator[None]:
 
 
 def discard_output() -> None:
-    """Discard buffered standard output, which Python would write again at exit."""
+    """Discard buffered standard output, so that Python does not write it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

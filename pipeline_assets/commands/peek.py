@@ -96,6 +96,6 @@ def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]
 
 
 def _markup_lines(text: str, colour: str) -> Iterator[terminal.Line]:
-    """Yield markup as lines, without the line breaks next to a message's body."""
+    """Yield markup as lines, without a line break at its start or its end."""
     for line in text.removeprefix("\n").removesuffix("\n").translate(VISIBLE_TABLE).split("\n") if text else ():
         yield _MARGIN, (line, colour)

@@ -174,7 +174,7 @@ def _figure_outcomes(artifact_plan: ArtifactPlan) -> Sequence[FigureOutcome]:
 
 
 def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
-    """Format planned totals in groups; each group's basis follows it in brackets."""
+    """Format planned totals by basis, with the basis in brackets after each group."""
     by_basis: dict[str, list[str]] = {}
     for name in _UNITS_BY_FIGURE:
         figures = [entry.figures[name] for entry in unbuilt if name in entry.figures]
@@ -187,7 +187,7 @@ def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
 def _format_real_figures(figures: Sequence[FigureOutcome]) -> str:
     """Format real totals, each with the deviation of the planned total in brackets.
 
-    The totals omit figures that have no planned value, or whose real value is 0 or None.
+    A figure is omitted from the totals if it has no planned value, or if its real value is 0 or None.
     """
     totals = []
     for name in _UNITS_BY_FIGURE:

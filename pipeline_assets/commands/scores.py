@@ -134,7 +134,7 @@ def subsets(
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
     """Yield the ledger, then each subset's row count.
 
-    The line of an empty subset also names the columns in its rule for which no row has a value.
+    For an empty subset, the line also names columns that the subset's rule needs, but that are empty in all rows.
     """
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
@@ -171,7 +171,7 @@ def _write_scoring_recipe(
     model_name: str,
     options: BuildOptions,
 ) -> NemotronRecipe:
-    """Write and return the recipe that scores pools of a data root, folder or hub."""
+    """Write the recipe that scores the pools in a folder or hub repo; return it."""
     ScoringSection.from_mapping(scoring_keys, "the command")  # check the options before reading anything
     folder, run = local_folder(pool, "--pool"), options.run
     sealed = [] if folder is None or subdir else [*sealed_targets(folder, CANDIDATE_POOLS).values()]
@@ -226,7 +226,7 @@ def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Return the recipe section of external pools, with file patterns for each split.
 
-    `subdir` is a folder or the name of a pool; only its files are used. Tables next to token files are skipped. Raise
+    `subdir` restricts the files to a folder or a named pool. A `rows.parquet` next to `tokens.npy` is skipped. Raise
     UsageError if no file remains or two splits get the same name, and InputError if a local file is not a valid pool.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
@@ -256,9 +256,9 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
 
 
 def _stored_splits(names: Sequence[str]) -> dict[str, str]:
-    """Map files of pools to their splits.
+    """Map the file names of pools to split names.
 
-    If several datasets have a split of one name, it becomes `DATASET/SPLIT`, because their rows may have equal ids.
+    A split name that several datasets share becomes `DATASET/SPLIT`, because rows of two datasets may have equal ids.
     """
     datasets, datasets_by_split = dict[str, str](), dict[str, set[str]]()
     for name in names:

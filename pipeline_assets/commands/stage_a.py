@@ -183,7 +183,7 @@ def normalize(
 def _print_normalized(source: Artifact, section: RecipeContent) -> None:
     """Print the summary lines of a source that is already normalised.
 
-    Raise UsageError if `section`, which options set, contradicts the recipe of `source`.
+    Raise UsageError if --domain or --license in `section` contradicts the recipe of `source`.
     """
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):

@@ -48,7 +48,7 @@ class RecipeStatus:
 
     @property
     def is_listed(self) -> bool:
-        """True if the recipe is unreadable, or it or one of its artifacts is in `root`."""
+        """True if the recipe is unreadable, is stored in `root`, or has artifacts there."""
         if self.path.parent == self.root / "recipes" or self.error is not None:
             return True
         return any(entry.sealed_state != "missing" or entry.partial_build for entry in self.artifacts)

@@ -63,7 +63,7 @@ Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 def data_root(folder: Path | None, explicit_root: Path | None) -> Path:
     """Return `explicit_root`, else the data root of `folder`, else CORPUSMILL_DATA.
 
-    If all three are missing, return `data`; but if a `folder` was passed, raise UsageError instead.
+    If all three are missing, return the path `data`, or raise UsageError if `folder` was passed.
     """
     from pipeline_assets.spine.data_root import find_data_root
     from pipeline_assets.spine.sealed_folder import require_manifest
@@ -139,7 +139,7 @@ def format_bytes(count: float) -> str:
 def format_age(moment: datetime.datetime) -> str:
     """Format the time since a moment in days, hours, minutes or seconds: `3 h`.
 
-    The unit is the largest that gives at least 2; times below two minutes are in seconds.
+    Use the largest unit in which the number is at least 2, or seconds below two minutes.
     """
     seconds = max(0, int((datetime.datetime.now(datetime.UTC) - moment).total_seconds()))
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
@@ -201,7 +201,7 @@ def resume_hint(command: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _repeat_ignored_stops() -> Iterator[None]:
-    """Send Ctrl-C again if Python ignored it, for example in a destructor."""
+    """Send SIGINT again if Python ignored a KeyboardInterrupt, as in a destructor."""
     former = sys.unraisablehook
 
     def repeat(ignored: "sys.UnraisableHookArgs") -> None:
@@ -219,7 +219,7 @@ def _repeat_ignored_stops() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupt_on_stop_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt for `_STOP_SIGNALS`, except signals with other handlers.
+    """Raise KeyboardInterrupt for `_STOP_SIGNALS` that have their default handlers.
 
     Python 3.11 replaces an exception in a `__set_name__` method with a RuntimeError. A signal that arrives during such
     a method is therefore sent again after a moment.

@@ -39,7 +39,7 @@ def verify(
     """Verify every file of an artifact against its manifest.
 
     Exit status 1: an artifact is damaged, incomplete or missing, an input file is changed or missing in its source
-    folder, or the hub cache is damaged. Files of a missing source folder, or missing from the cache, are only counted.
+    folder, or the hub cache is damaged. Missing cache files, and files of missing source folders, are only counted.
 
     Example: corpusmill verify data/megatron/healing_text_v1 --upstream
     """

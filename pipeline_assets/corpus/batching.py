@@ -39,7 +39,7 @@ class RankLoader(Generic[B]):
 
     Args:
         plan_epoch: Function from an epoch's number to the row numbers of each batch of this rank.
-        plan_inputs: JSON object of everything that plans depend on, except the rank. NumPy's integers become int.
+        plan_inputs: JSON object with all values that determine the plan, except the rank. NumPy integers become int.
         collate: Function that combines the rows of a batch; it runs in a worker process if there are workers.
         build_batch: Function that builds a batch from combined rows and their row numbers, in this process.
         workers: Number of processes that read ahead; 0 reads in this process.
@@ -62,7 +62,7 @@ class RankLoader(Generic[B]):
         self._finish, self._workers, self._epoch, self._step = build_batch, workers, int(epoch), int(step)
 
     def batches(self) -> Batches:
-        """Return the row numbers of each batch of the epoch; the last batch may be empty."""
+        """Return row numbers for each batch of the current epoch; the last may be empty."""
         return self._plan(self._epoch)
 
     def _remaining_batches(self) -> Batches:
@@ -165,12 +165,12 @@ def loader(
 
     A batch has the parts of a `TokenRows` item, each stacked over `batch` rows. Seed and epoch determine the order of a
     packed set; the order of a mixture is fixed. All ranks have the same number of batches, and at each step their
-    batches have the same number of rows. Without `padding`, no row is in two batches of an epoch. The last rows are
-    skipped if they cannot be divided evenly among the ranks; rank 0 logs skipped rows.
+    batches have the same number of rows. No row is in two batches of an epoch. The last rows are skipped if they cannot
+    be divided evenly among the ranks; rank 0 logs the skipped rows. `padding` changes this: no row is skipped, and the
+    first rows are repeated at the end of the epoch.
 
-    `rank` is in 0..`ranks` - 1. In the first epoch, `step` batches are skipped. `workers` processes read ahead.
-    `drop_last` also skips a last batch that is not full. With `padding`, no row is skipped; instead, the first rows are
-    repeated at the end of the epoch.
+    `rank` is in 0..`ranks` - 1. The first epoch begins after its first `step` batches. `workers` processes read ahead.
+    `drop_last` also skips a last batch that is not full.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.
@@ -209,9 +209,9 @@ def attention_mask(documents: torch.Tensor) -> torch.Tensor:
 
 
 def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-    """Return each token's next token in its document, or -100, which losses ignore.
+    """Return the token that follows each token in its document; -100 if none follows.
 
-    Arguments and result have the shape (batch, seq_len); see `TokenRows`.
+    Losses ignore -100. Arguments and result have the shape (batch, seq_len); see `TokenRows`.
     """
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED_LABEL), (0, 1), value=_IGNORED_LABEL)
@@ -221,7 +221,7 @@ Mask = Literal["causal", "padding"]
 
 
 class EncodedPair(TypedDict):
-    """Ids of a pair or of one side, int64 (length,); each side ends with </s>."""
+    """Token ids of a pair or of one side, int64 (length,); each side ends with </s>."""
 
     ids: torch.Tensor
     length: int
@@ -233,7 +233,7 @@ class PairDataset(Dataset[EncodedPair]):
     Args:
         folder: Folder of the token cache.
         split: Split of the sample; None for all splits.
-        side: Token ids of an item: `src` or `tgt` for one side, `pair` for both sides in a row, src </s> tgt </s>.
+        side: Token ids of an item: `src` or `tgt` for one side, or `pair` for the sequence src </s> tgt </s>.
         experiment_id: Expected experiment id of the cache; None for any.
         manifest: Path of the expected manifest.jsonl; None for any.
 

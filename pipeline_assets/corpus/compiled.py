@@ -1,7 +1,7 @@
 """Decorators that compile kernels with numba and cache the machine code on disk.
 
-The name of the cache folder contains the versions of Python, numba and NumPy, and a hash of all sources of `corpus`. So
-clones share compiled code, and changed sources never load old code. The cache is not verified: delete a damaged one.
+The name of the cache folder contains the versions of Python, numba and NumPy, and a hash of all sources of `corpus`.
+Clones with equal sources share a folder; changed sources get a new one. Code is not verified: delete a damaged folder.
 """
 
 import functools
@@ -59,7 +59,7 @@ vars(config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{KernelLocator.__name__}"  
 def compiled(function: F) -> F:
     """Compile a function on its first call with each combination of argument types.
 
-    The machine code is cached in NUMBA_CACHE_DIR, by default in the user's cache folder, if that folder is writable.
+    If NUMBA_CACHE_DIR (default: the user's cache folder) is writable, the machine code is cached there.
     """
     return cast(F, numba.njit(cache=is_writable(cache_folder()))(function))
 
@@ -67,9 +67,9 @@ def compiled(function: F) -> F:
 def compiled_inner(function: F) -> F:
     """Compile a function that only compiled functions call.
 
-    The machine code is cached as part of its callers. Without a wrapper for calls from Python, a kernel with many small
-    functions compiles in 75 % of the time. Without reference counts of arrays, the kernel runs twice as fast. So the
-    function must not return an array, and numba refuses to compile a function that creates one.
+    The machine code is cached as part of the callers. A kernel with many such functions compiles in 75 % of the time,
+    because they have no wrapper for calls from Python. It runs twice as fast, because they do not count references to
+    arrays. The function must therefore not return an array; numba refuses to compile a function that creates one.
     """
     return cast(F, numba.njit(**_INNER_OPTIONS)(function))
 

@@ -93,7 +93,7 @@ def concatenate_lines(staging: StagingDir, files: Iterable[OutputFile], name: st
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Shard with repeated doc_ids, which `write_repeats` wrote to `repeats`."""
+    """Shard with repeated doc_ids; `write_repeats` wrote the file `repeats`."""
 
     name: str
     documents: OutputFile
@@ -158,8 +158,8 @@ def finalize_shard(
     """Write a shard that has repeated ids to `shards/NAME.jsonl.zst`, with unique ids.
 
     A row that repeats an id from the source is rejected. A repeated id that was derived from the text gets the suffix
-    `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the conversion, except that new
-    rejects count as `rejected/REASON`, not as `documents`.
+    `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of `shard`, in which each new reject
+    now counts as `rejected/REASON` instead of as a document.
     """
     name, rejects_name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
     counts, first_row = Counter(shard.counts), 0

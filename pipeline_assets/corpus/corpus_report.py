@@ -1,10 +1,10 @@
 """Report on a corpus of several sources: contents, ledgers and attribution.
 
-Files: `report.json`, `report.html` with the same content, and `ATTRIBUTION` for the licences that require it. A doc_id
-that is in two sources fails the build.
+Files: `report.json`, `report.html` with the same content, and `ATTRIBUTION` for the licences that require it. The
+build fails if two sources share a doc_id.
 
-In `report.json`, `tokens` are counts and `estimated_tokens` are estimates from a sample, see `token_sample`. Without a
-tokenizer, only the packed set has tokens.
+In `report.json`, `tokens` are exact counts, and `estimated_tokens` are estimates from a sample (see `token_sample`).
+Without a tokenizer, only the packed set has token counts.
 """
 
 import functools
@@ -195,7 +195,7 @@ def _ledger_entries(artifacts: SourceArtifacts) -> Iterator[dict[str, Any]]:
 
 
 def ledger_entry(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
-    """Return the ledger of a source in a step, with example rows by reason."""
+    """Return a step's ledger for one source as JSON, with example rows by reason."""
     return {
         "source": source,
         "step": step,
@@ -209,7 +209,7 @@ def ledger_entry(source: str, step: str, ledger: Ledger, examples: Mapping[str, 
 
 
 def _summarize_scores(filtered: Artifact) -> dict[str, Any]:
-    """Summarize a source's scores: its kept share, and document counts by score."""
+    """Summarize the scores of a source's documents: share kept, and counts by score."""
     identity = filtered.manifest.identity
     [(column, bins)], section = identity.counts["scored"].items(), identity.recipe["filters"]["score"]
     scored, dropped = sum(bins), identity.ledger.dropped.get(f"score:{column}", 0)

@@ -1,8 +1,8 @@
 """Repeated document ids of a whole corpus, found by merging sorted runs of hashes.
 
-A shard's file of ids has a 128-bit hash and a row number per document, in sorted runs of `IDS_PER_RUN`; the last run
-may be shorter. The runs of all shards are merged in blocks, so memory does not grow with the number of documents or
-repeats.
+A shard's file of ids has, for each document, a 128-bit hash of the id and the row number. The file consists of sorted
+runs of `IDS_PER_RUN` documents; the last run may be shorter. The runs of all shards are merged in blocks, so memory
+hardly grows with the number of documents or repeats.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class IdsWriter(DurableFile):
             self._write_run()
 
     def output(self, name: str) -> OutputFile:
-        """Describe the finished file; `name` is its path in the staging directory."""
+        """Describe the finished file; `name` is the file's path in the staging directory."""
         return OutputFile.uncompressed(name, self._rows, self)
 
     def _write_run(self) -> None:
@@ -107,9 +107,9 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 
 
 def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
-    """Yield 0 for each row with a new id, 2 for the second row with an id, and so on.
+    """Yield the occurrence number of each row's id; 0 for a first occurrence.
 
-    Rows of earlier shards are counted, too. `path` is the shard's file of `write_repeats`, or None without repeats.
+    The second row with an id yields 2, even if the first row is in an earlier shard. `path` is from `write_repeats`.
     """
     if path is None:
         yield from itertools.repeat(0, rows)
@@ -125,7 +125,7 @@ def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
 
 
 class _Run(NamedTuple):
-    """Sorted run of document ids in a shard's file, from position `start` on."""
+    """Sorted run of `id_count` ids, which begins at id `start` of a shard's file."""
 
     shard: int
     path: Path
@@ -146,9 +146,9 @@ _Block = tuple[NDArray[np.void], NDArray[np.int32]]  # ids sorted by hash, shard
 
 
 def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
-    """Yield all ids, sorted, in blocks.
+    """Yield all ids in blocks, sorted by hash, shard and row.
 
-    Hashes are uniform, so ranges of equal width have about the same number of ids, unless an id has many repeats.
+    Ids are merged by ranges of hashes of equal width. So only an id with many repeats makes a range large.
     """
     runs: list[_Run] = []
     for shard, path in enumerate(paths):

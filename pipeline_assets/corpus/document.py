@@ -26,9 +26,9 @@ class Meta(msgspec.Struct, frozen=True):
         source_file: File of a source folder or a hub dataset.
         source_row: Number of the row in that file, or the byte at which the row begins: see `readers/lines.py`.
         license_evidence: Evidence for `license_tag`.
-        title, url, language: Values of the columns with these names; "" for a value that is not text or is a date.
-        extra: JSON object of all other columns, unchanged. It includes a `title`, `url` or `language` whose field is
-            empty.
+        title, url, language: Text of the column with this name; "" if its value is not text, or is a date.
+        extra: JSON object of all other columns, with unchanged values. If the field `title`, `url` or `language` is "",
+            the column with this name is in `extra`, too.
     """
 
     source_file: str
@@ -65,7 +65,7 @@ class Meta(msgspec.Struct, frozen=True):
 def _is_plain_text(value: object) -> bool:
     """Check whether a value is text that is not empty and not a date.
 
-    Readers that infer a column's type from its first rows would read titles such as `2013-05-18` as times.
+    Dates are excluded: if the first titles were like `2013-05-18`, some readers would read all titles as times.
     """
     return isinstance(value, str) and bool(value) and not _DATE_OR_TIME.fullmatch(value)
 
@@ -73,8 +73,8 @@ def _is_plain_text(value: object) -> bool:
 class Document(msgspec.Struct, frozen=True):
     """Text with its origin.
 
-    Fields are written in this order, so equal documents are equal bytes. A missing value is "", not null, because
-    readers of JSON lines infer the types of columns from the first rows.
+    Fields are written in this order, so equal documents are encoded as equal bytes. A missing value is "", not null,
+    because readers of JSON lines infer the types of columns from the first rows.
 
     Attributes:
         text: Text of the source row without NUL characters, as changed by filters and decontamination.

@@ -41,6 +41,6 @@ def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20)
 
 
 def decode_lines(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """Decode lines in one call, which is faster; InputError if a row is invalid."""
+    """Decode lines; raise InputError with the row number if a line is invalid."""
     documents = try_decode(b"\n".join([line for _, line in lines]), len(lines), decoder)
     return documents if documents is not None else [decode_line(*line, shard, decoder) for line in lines]

@@ -23,7 +23,7 @@ _FIX = "verify the corpus, then rebuild it"
 class DocumentShard:
     """Shard of documents: name, path in the corpus, file on disk and number of rows.
 
-    `sealed` has the sealed size and hashes; None if the shard is not sealed.
+    `sealed` has the size and hashes in the manifest; None if the shard is not sealed.
     """
 
     name: str
@@ -36,7 +36,7 @@ class DocumentShard:
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
-    """Yield each block's (row, document) pairs and poison rows; InputError if damaged."""
+    """Yield each block's (row, document) pairs and poison rows; InputError on damage."""
     for first, rows, data in numbered_blocks(shard, block_bytes):
         whole = try_decode(data, rows, decoder) if window == WHOLE_SHARD else None
         if whole is not None:  # the usual case, in which no line is copied
@@ -78,6 +78,6 @@ def decode_line(row: int, line: bytes, shard: DocumentShard, decoder: msgspec.js
 
 
 def poison_row_error(row: int, activity: str, file: Path) -> InputError:
-    """Return a poison row's error; `activity` is a participle, such as `counting`."""
+    """Return the error for a poison row; `activity` is a participle like `counting`."""
     what = f"row {row} kills the worker while {activity} it"
     return InputError(what, file, "use a machine with more memory, or remove the document from the corpus")

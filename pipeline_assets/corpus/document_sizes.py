@@ -48,7 +48,7 @@ def describe_outsized_document(shard_notes: Iterable[Mapping[str, Any]]) -> dict
     """Describe the largest document for provenance if it is outsized, else return {}.
 
     An outsized document is larger than `OUTSIZED_MIN_BYTES`, and at least `OUTSIZED_MEDIAN_FACTOR` times as large as
-    the median. `shard_notes` has `DocumentSizes.to_json` of each shard, or {} if an earlier version built it.
+    the median. `shard_notes` has `DocumentSizes.to_json` of each shard; {} for a shard that an earlier version built.
     """
     bins, largest = Counter[int](), DocumentSizes().largest
     for notes in shard_notes:

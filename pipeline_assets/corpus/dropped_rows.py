@@ -17,8 +17,8 @@ class DroppedRow(msgspec.Struct, frozen=True):
     """Input row that an artifact dropped or rejected.
 
     Attributes:
-        detail: Measurement, kept duplicate or evaluation item if a document was dropped; else `Reject.detail`.
-        file, row: Position of the row: in a source file if a conversion dropped the row, else in a shard of the
+        detail: Measurement, kept duplicate or evaluation item of a dropped document; otherwise `Reject.detail`.
+        file, row: Position of the row: in a source file if the artifact is a conversion, otherwise in a shard of the
             upstream corpus. For a reject of a deduplication, `file` is `SOURCE/SHARD`.
         doc_id: Id of a dropped document; empty for a reject, and for a row that a conversion dropped.
         source: Source of a dropped document in a corpus of several sources; otherwise empty.

@@ -1,7 +1,7 @@
 """Evidence for a report: row counts, samples of dropped rows and near duplicates.
 
-Rows are drawn by seeded hashes of their positions. So that few rows are read, the first rows of a few shards are drawn
-first, and other rows only for a rare reason.
+Rows are drawn by seeded hashes of their positions. Rows at the start of a few shards are preferred, so that few rows
+are read; other rows are drawn only for a rare reason.
 """
 
 import bisect
@@ -65,7 +65,7 @@ def _seeded_hash(text: str) -> bytes:
 def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
     """Draw up to three of an artifact's dropped and rejected rows for each reason.
 
-    `normalized` is the normalized corpus of a source; `artifact` is this corpus or its filtered corpus.
+    `normalized` is the normalized corpus of a source; `artifact` is either `normalized` or the corpus filtered from it.
     """
     drawn = draw_by_reason(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _MAX_EXAMPLES)
     is_filtered, is_hub = artifact is not normalized, normalized.manifest.identity.recipe.get("kind") == "hub"
@@ -126,7 +126,7 @@ def _compare_texts(kept: str, dropped: str) -> list[Passage]:
 
 
 def count_funnel(artifacts_by_step: Mapping[str, Sequence[Artifact | None]]) -> list[dict[str, Any]]:
-    """Count the rows in the sources and after each step, and lost rows by reason.
+    """Count the source rows, then each step's remaining rows and lost rows by reason.
 
     `artifacts_by_step` maps each step's name to its artifacts. A step with no artifacts, or only None, is omitted.
     """

@@ -1,4 +1,4 @@
-"""First document of a corpus that repeats an id, for error messages."""
+"""Search for the first document that repeats an earlier id, for error messages."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from pipeline_assets.corpus.doc_ids import find_repeats
 
 
 class FirstRepeat(NamedTuple):
-    """First document that repeats an id, and the number of all repeats.
+    """First document that repeats an earlier id, and the number of all repeats.
 
     `shard` is an index in the paths of `find_first_repeat`; `row` counts from 0.
     """

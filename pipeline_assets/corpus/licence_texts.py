@@ -65,7 +65,7 @@ _TAGS_BY_HASH = {digest: tag for tag, digests in _TEXT_HASHES.items() for digest
 def identify_licence(text: str, evidence: str) -> LicenceTag:
     """Identify the licence of a text; `unknown` if none or several match.
 
-    The result has `evidence`; if an SPDX identifier is not in the licence table, it is added to the evidence.
+    The result's evidence is `evidence`, plus an SPDX identifier of the text if the licence table lacks the identifier.
     """
     stated = [licence_table().find_licence_tag(identifier, evidence) for identifier in _SPDX.findall(text)]
     prose = _HOLDER.sub(_keep_terms, _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))

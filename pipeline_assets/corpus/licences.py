@@ -1,4 +1,4 @@
-"""Licence table, with the tags of documents and the text of ATTRIBUTION.
+"""Licence table, licence tags of documents and the text of ATTRIBUTION files.
 
 A tag is an SPDX identifier in lower case, or one of `public-domain`, `proprietary`, `unknown`. Nothing is guessed: a
 value that is not in the table becomes `unknown`, with the value as evidence.
@@ -25,7 +25,7 @@ _WORD_GAPS = str.maketrans({"_": "-", " ": "-"})
 class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Entry of the licence table.
 
-    The conditions are `redistributable`, `attribution` and `share_alike`, each None if unknown.
+    `redistributable`, `attribution` and `share_alike` are None if unknown.
 
     Attributes:
         spdx: Identifier in the SPDX licence list; None if not listed.
@@ -74,7 +74,7 @@ class LicenceTable:
         return self._by_spelling.get(_normalize(spelling))
 
     def require_tag(self, spelling: str, where: object) -> str:
-        """Return the tag for a spelling, or raise UsageError, which names `where`."""
+        """Return the tag for a spelling; raise UsageError about `where` if unknown."""
         tag = self.match_tag(spelling)
         if tag is None:
             raise UsageError(f"unknown licence {spelling!r}", where, self.suggest_tag(spelling))
@@ -132,7 +132,7 @@ def read_licences(path: Path) -> LicenceTable:
 def attribution_text(table: LicenceTable, tags_by_source: Mapping[str, Iterable[str]]) -> str:
     """Return the text of an ATTRIBUTION file.
 
-    It lists the sources with a licence that requires attribution, or may require it.
+    The file lists each source with a licence whose `attribution` is true or unknown.
     """
     attributed: list[str] = []
     unknown: list[str] = []

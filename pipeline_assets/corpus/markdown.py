@@ -1,4 +1,4 @@
-"""Markdown tables, code and escaped texts, for untrusted texts."""
+"""Formatting of untrusted texts as Markdown tables, code or escaped text."""
 
 import re
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def escape_cell(text: str) -> str:
 def escape(text: str) -> str:
     """Put a text on one line, escaped so that it has no formatting, image or link.
 
-    Text with a possible address becomes code, because GitHub-style renderers turn other addresses into links.
+    Text that may contain an address becomes code, because GitHub-style renderers link addresses outside of code.
     """
     line = " ".join(text.split()).translate(VISIBLE_TABLE)
     if not _ADDRESS.search(line):

@@ -49,9 +49,9 @@ def ids_in_range(split: Artifact) -> Verdict:
 def token_budget_met(split: Artifact) -> Verdict:
     """Check that at most 1 % of the split's token budget is missing.
 
-    A split ends before the first document that would exceed the split's budget. A failure is only a warning if the
-    corpus has enough tokens and the split's longest document has at least as many tokens as are missing. In that case,
-    the budget is small for documents of this length.
+    A split ends before the first document that would exceed the split's budget, so one long document can leave much of
+    a small budget unused. A failure is therefore only a warning if the corpus has enough tokens, and the split's
+    longest document has at least as many tokens as are missing.
     """
     decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
     budget = decisions["token_budget"]
@@ -119,7 +119,7 @@ def _doc_ids(split: Artifact) -> list[bytes]:
 
 
 def _document_tokens(split: Artifact) -> list[memoryview]:
-    """Return each document's token ids as bytes, which are compared instead of texts."""
+    """Return each document's token ids as bytes; equal bytes mean equal texts."""
     dataset = _open_dataset(split)
     data: Any = dataset.tokens.view(np.uint8)
     stops = dataset.pointers + 4 * dataset.lengths.astype(np.int64)  # bytes: ids are int32
@@ -130,7 +130,7 @@ def _document_tokens(split: Artifact) -> list[memoryview]:
 def _count_valid_in_train(
     dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
 ) -> tuple[int, int]:
-    """Return two counts: `valid` documents with a value from `train`, and all `valid`."""
+    """Count `valid` documents whose value is also in `train`, and all `valid` ones."""
     train, valid = (_hash_values(read_values(_open_split(dataset, split))) for split in SPLITS)
     return int(np.isin(valid, train).sum()), len(valid)
 

@@ -83,9 +83,9 @@ def _parse_columns(keys: str) -> list[tuple[str, str]]:
 def value_at(record: Any, path: str) -> Any:
     """Return the value at a dotted path in records; None if the last key is missing.
 
-    All other keys of the path must exist; in a list, a part of the path is an index. If a record has `estimated_KEY`,
-    its value replaces the value of KEY, as an `Estimate`. A string at a path that ends with one of `_DECIMAL_SUFFIXES`
-    becomes a float.
+    All earlier keys must exist. If the path leads to a list, its next part is an index. If a record has
+    `estimated_KEY`, that value is used instead of the value of KEY, as an `Estimate`. A string becomes a float if its
+    path ends with one of `_DECIMAL_SUFFIXES`.
     """
     for part in filter(None, path.split(".")):
         if isinstance(record, list):

@@ -20,7 +20,7 @@ def decode_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
 
 
 class RawDocument(Document, frozen=True, gc=False):
-    """Document whose `meta` is not decoded, so that writing it keeps the bytes."""
+    """Document with undecoded `meta`, whose bytes are unchanged when written back."""
 
     meta: msgspec.Raw  # type: ignore[assignment]
 

@@ -19,8 +19,8 @@ class HistogramBar(NamedTuple):
 def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens") -> list[HistogramBar]:
     """Return a bar for each power of two from the shortest to the longest length.
 
-    The bar of 2**k counts the lengths from 2**k to 2**(k + 1) - 1. A sequence `lengths` has this count at index k, a
-    mapping at key str(2**k).
+    The bar of 2**k counts the lengths from 2**k to 2**(k + 1) - 1. `lengths` has this count at index k if it is a
+    sequence, or at key str(2**k) if it is a mapping.
     """
     counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
     counts = {int(power): count for power, count in counted if count}
@@ -51,7 +51,7 @@ def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[HistogramBar
 
 
 def text_plot(bars: Sequence[HistogramBar]) -> str:
-    """Plot bars on one line, between the labels of the first and last; "" if no bars."""
+    """Plot bars on one line, between the first and the last label; "" without bars."""
     return f"{bars[0].label} {text_bars([bar.amount for bar in bars])} {bars[-1].label}" if bars else ""
 
 

@@ -1,7 +1,7 @@
-"""Entries of a data root's removal list, to which entries are only ever added.
+"""Entries of a data root's removal list, which only grows.
 
-An entry does not contain the id, URL or text itself, but a hash of it, keyed with the secret in `removals/secret.json`.
-So the list can be published; the secret must not be.
+An entry contains a hash instead of the id, URL, host or text itself. The key of the hash is the secret in
+`removals/secret.json`. So the list can be published, but not the secret.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ LIST_FILE = f"{REMOVALS_FOLDER}/list.json"  # in a data root
 class RemovalEntry(msgspec.Struct, frozen=True):
     """Entry of the removal list: date, the user's reason, selector, and hex hash.
 
-    `key` is a hash of the secret, by which a wrong secret is recognized; it is empty in entries of earlier versions.
+    `key` is a hash of the secret, to detect a wrong secret. Entries that earlier versions wrote have an empty `key`.
     """
 
     added: str

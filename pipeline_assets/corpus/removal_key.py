@@ -1,4 +1,4 @@
-"""Secret key of a removal list, with which the values of its entries are hashed."""
+"""Secret key for the hashes in the entries of a removal list."""
 
 import hashlib
 import secrets
@@ -15,10 +15,10 @@ _SECRET_FORMAT: MetadataFormat[str] = MetadataFormat("key of the removal list", 
 
 
 def read_secret(list_path: Path, entry_keys: set[str]) -> tuple[bytes, str]:
-    """Return a removal list's secret, and the secret's hash: the `key` of new entries.
+    """Return a removal list's secret and the secret's hash, the `key` of new entries.
 
-    `entry_keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or does not
-    belong to these entries.
+    `entry_keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or is not the
+    secret of these entries.
     """
     file = _secret_file(list_path)
     try:
@@ -32,7 +32,7 @@ def read_secret(list_path: Path, entry_keys: set[str]) -> tuple[bytes, str]:
 
 
 def create_secret(list_path: Path) -> None:
-    """Write a new secret for a list without entries, unless the list has a secret."""
+    """Create the secret of a removal list; keep a secret that already exists."""
     if not (file := _secret_file(list_path)).exists():
         durable.write_durably(file, msgspec.json.encode(secrets.token_hex(32)), mode=0o600)
 

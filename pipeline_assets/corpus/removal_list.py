@@ -1,4 +1,4 @@
-"""Removal list of a data root, as builds apply it."""
+"""Reader of a data root's removal list, for builds."""
 
 import functools
 import hashlib
@@ -12,7 +12,7 @@ from pipeline_assets.corpus.removals import NO_REMOVALS, Removals, Selector
 
 
 def read_removal_list(root: Path) -> Removals:
-    """Read a data root's removal list, empty without a file; InputError if damaged."""
+    """Read a data root's removal list: empty if missing, InputError if damaged."""
     path = root / LIST_FILE
     try:
         status = os.stat(path)

@@ -1,6 +1,6 @@
-"""Removals: keyed hashes (BLAKE2b) of the rows that builds leave out.
+"""Removals: keyed hashes (BLAKE2b) that select the rows that builds omit.
 
-`removal_list` reads them from a data root. Selectors of entries:
+`removal_list` reads them from a data root. An entry has one of these selectors:
 
     id     id of a document, conversation or pair, from its source or derived from its text
     text   text in Unicode NFC, with each run of whitespace as one space
@@ -40,8 +40,8 @@ class Removals:
     Attributes:
         secret: Key of the hashes.
         entries: Selector of each entry by hash, in the order of the list.
-        positions: Positions in the list: before the first of these entries, and after each of them. A position is the
-            hash of all earlier entries, "" at the start of the list.
+        positions: Position before the first entry, then the position after each entry. A position in a list is the hash
+            of all entries before it; the start of the list has the position "".
     """
 
     secret: bytes = field(default=b"", repr=False)

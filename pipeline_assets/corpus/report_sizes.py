@@ -1,6 +1,6 @@
 """Sizes of corpora in a report: documents, bytes and tokens.
 
-Counted tokens are in `tokens`, and those estimated from a sample in `estimated_tokens`; see `token_sample`.
+`tokens` is an exact count; `estimated_tokens` is estimated from a sample (see `token_sample`).
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ _SCALED_TEXT = (
 
 
 def profile_size(counts: ProfileCounts, with_lengths: bool = False) -> dict[str, Any]:
-    """Return counts as an entry of a report, optionally with the bins of lengths.
+    """Return the entry of a report for these counts, optionally with length bins.
 
     Keys of estimates begin with `estimated_`. If no tokens were counted, tokens and lengths are omitted.
     """
@@ -37,7 +37,7 @@ def packed_token_counts(
 ) -> dict[str, int]:
     """Count each source's tokens in a packed set, without end-of-document tokens.
 
-    The result is empty unless the set encoded all documents of `corpora` with this tokenizer.
+    Return {} unless all documents of `corpora` were encoded for `packed` with this tokenizer.
     """
     if packed is None or tokenizer is None:
         return {}
@@ -52,7 +52,7 @@ def packed_token_counts(
 def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mapping[str, int]) -> dict[str, Any]:
     """Return the sizes of sources in a decontaminated corpus, and their sum.
 
-    `packed_tokens` are exact; tokens of other sources are scaled from `profile`, the profile before decontamination.
+    `packed_tokens` has exact counts by source. Other counts are scaled from `profile`, sizes before decontamination.
     """
     before, sizes, totals = sum_profile_by(profile, "source"), dict[str, dict[str, int]](), Counter[str]()
     for name, kept in decontaminated.manifest.identity.counts["by_source"].items():

@@ -67,7 +67,7 @@ class Reservoir(Generic[T]):
         self._rows -= 1
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
-        """Insert `item`, the drawn row; return the row that it replaced, or None."""
+        """Insert the drawn row `item`; return the row that `item` replaced, or None."""
         replaced = self.items[self._place : self._place + 1]
         self.items[self._place : self._place + 1] = [item]
         return replaced[0] if replaced else None

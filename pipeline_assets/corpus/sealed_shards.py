@@ -31,7 +31,7 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
 def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
     """Link a sealed shard into a staging directory as an output shard of equal name.
 
-    If linking fails, for example across file systems, copy the file. Raise InputError if the sealed sha256 differs.
+    If linking fails, as across file systems, copy the file. Raise InputError if the sha256 is not the sealed one.
     """
     assert shard.sealed is not None
     linked = replace(shard.sealed, path=f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}")

@@ -10,7 +10,7 @@ from pipeline_assets.spine.section import RecipeSection
 
 
 class SourceCaps(RecipeSection):
-    """Upper limit of each source: its entry in `sources`, or else `every_source`."""
+    """Upper limits: `sources` by source name, and `every_source` for all others."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Samples of documents, from which the number of tokens of a source is estimated.
+"""Document samples for estimating the token count of a source.
 
-Documents are sampled by the hash of their doc_id, so neither workers nor the order of shards matter; a small source is
-sampled whole. Documents up to the mean length are sampled at the rate f, and longer ones in proportion to their length.
-A document that is sampled with probability p has the weight f / p.
+Documents are sampled by the hash of their doc_id, so the sample depends on neither workers nor shard order. A small
+source is sampled whole. Otherwise, documents up to the mean length have the probability f, and longer documents a
+probability proportional to their length. A document that is sampled with probability p has the weight f / p.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ class SamplingRule(NamedTuple):
 
     Attributes:
         rate: Probability that a document up to the mean length is sampled, in units of 1 / WEIGHT_ONE.
-        mean_bytes: Mean length of the documents. Longer documents are sampled more often, and weigh less.
+        mean_bytes: Mean length of the documents. Longer documents have a higher probability and a lower weight.
     """
 
     rate: int
@@ -46,11 +46,11 @@ class SamplingRule(NamedTuple):
 
 
 class SampleSums(NamedTuple):
-    """Sums over sampled documents, which can be added field by field.
+    """Sums over sampled documents; the sums of two samples are added field by field.
 
-    `documents` and `utf8_bytes` count a document once; `weights` and the weighted fields multiply it by its weight w.
-    The last three fields estimate the variance: bytes², bytes * tokens and tokens², each times w * (w - f), where f is
-    the sampling rate.
+    `documents` and `utf8_bytes` count each document once. In `weights` and the weighted fields, a document counts w
+    times, where w is its weight. The last three fields estimate the variance: they sum bytes², bytes * tokens and
+    tokens², each multiplied by w * (w - f), where f is the sampling rate.
     """
 
     documents: int = 0
@@ -63,9 +63,9 @@ class SampleSums(NamedTuple):
     tokens_squares: int = 0
 
     def relative_error(self) -> float:
-        """Return the half-width of the token count's 95 % interval, relative to the count.
+        """Return the 95 % margin of error of the token count, as a share of the count.
 
-        Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
+        For independent draws, as in Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
         """
         ratio = self.weighted_tokens / max(self.weighted_bytes, 1)
         variance = self.tokens_squares - 2 * ratio * self.byte_token_products + ratio * ratio * self.bytes_squares
@@ -80,8 +80,8 @@ def count_tokens(
 ) -> tuple[SampleSums, list[int]]:
     """Count the tokens of sampled texts; unencodable texts count as 0 tokens.
 
-    `weights` and `rate` are in units of 1 / WEIGHT_ONE. Return the sums over the texts, and the sum of weights in each
-    bin of lengths: bin i has texts of 2**i to 2**(i + 1) - 1 tokens, and bin 0 also texts of 0 tokens.
+    `weights` and `rate` are in units of 1 / WEIGHT_ONE. Return the sums over the texts, and the sum of weights per
+    length bin. Bin i has the texts with 2**i to 2**(i + 1) - 1 tokens; bin 0 also has the texts with 0 tokens.
     """
     tokens = tokenizer.encode([text if tokenizer.can_encode(text) else "" for text in texts]).lengths.tolist()
     rows, lengths = list[SampleSums](), [0] * LENGTH_BINS

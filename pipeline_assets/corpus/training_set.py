@@ -26,23 +26,23 @@ _PREVIEW_SHARDS = 5
 
 
 class SelectionRecipe(RecipeSection):
-    """Selection of a snapshot's shards by patterns of their paths, in manifest order."""
+    """Path patterns that select shards of a snapshot, kept in manifest order."""
 
     shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = (f"{SHARDS_FOLDER}/*",)
 
 
 class TextRecipe(SelectionRecipe):
-    """Selection of shards with the split into train and valid.
+    """Selection of shards, and the split into train and valid.
 
     Attributes:
-        valid_fraction: Fraction of the documents in the valid split. A hash of the doc_id selects a document's split.
+        valid_fraction: Fraction of documents in the valid split. A hash of its doc_id decides each document's split.
     """
 
     valid_fraction: Share
 
 
 def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
-    """Build a text manifest of selected shards; UsageError if a pattern matches none."""
+    """Build a text manifest of selected shards; UsageError if a pattern has no match."""
     available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS_FOLDER}/")]
     for pattern in recipe.shards:
         if not any(fnmatch.fnmatchcase(file.path, pattern) for file in available):
@@ -108,13 +108,13 @@ def split_rule(valid_fraction: str) -> Callable[[str], Split]:
 
 
 def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:
-    """Return the token budget of one split; the share of valid is rounded down."""
+    """Return the token budget of one split; the budget of valid is rounded down."""
     valid = int(Fraction(valid_fraction) * token_budget)
     return valid if split == "valid" else token_budget - valid
 
 
 def count_fitting(lengths: NDArray[np.int32], budget: int) -> int:
-    """Count the first documents whose total length is at most `budget` tokens.
+    """Return how many leading documents have at most `budget` tokens in total.
 
     `lengths` has the tokens per document, shape (documents,), and may be empty.
     """

@@ -11,8 +11,8 @@ _URL = re.compile(
 def split_url(url: str) -> tuple[str, str]:
     """Split a URL into host and remainder (port, path and query), both normalized.
 
-    Scheme, user, fragment, port 80 or 443, and slashes at the end of the path are omitted. Hosts are in lower case and
-    in IDNA; a URL without a host has the host "".
+    Scheme, user, fragment, a default port (80 or 443) and slashes at the end of the path are omitted. The host is in
+    lower case and IDNA-encoded, or "" if the URL has none.
     """
     match = _URL.match(url.strip())
     host, port, path, query = (part or "" for part in match.groups()) if match else ("", "", "", "")

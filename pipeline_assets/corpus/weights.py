@@ -32,7 +32,7 @@ def to_shares(weights: Mapping[str, str]) -> Mapping[str, str]:
     """Return weights as shares that sum to 1, as decimals if possible.
 
     Weights that sum to 1 are returned unchanged. Other weights are ratios, such as 7 and 3. Raise ValueError for a
-    weight that is not a number above 0, or if all ratios are below 1: they are probably shares with a wrong sum.
+    weight that is not a number above 0, or for ratios that are all below 1 (probably shares with a wrong sum).
     """
     for source, weight in weights.items():
         if not _is_positive(weight):
@@ -60,10 +60,10 @@ def _format_weight(weight: Fraction) -> str:
 
 
 def add_missing_weight(recipe: Any, key_path: tuple[str, ...], sources: Collection[str]) -> Any:
-    """Set the missing weight of a single source, so that all weights sum to 1.
+    """Add the weight of the only source without one, so that all weights sum to 1.
 
-    `recipe` is the content of a recipe file, which need not be valid; the weights are at `key_path`. Return the recipe;
-    it is changed only if exactly one source lacks a weight, and the other weights are valid and sum to less than 1.
+    `recipe` is the content of a recipe file, valid or not; the weights are at `key_path`. Return a changed copy if
+    exactly one weight is missing, and the others are valid and sum to less than 1. Otherwise, return `recipe`.
     """
     weights, missing = section_at(recipe, *key_path), _missing_sources(recipe, key_path, sources)
     if len(missing) != 1 or not (remaining := _remaining_weight(weights)):
@@ -94,7 +94,7 @@ def check_recipe_weights(
 ) -> Iterator[RecipeProblem]:
     """Yield an error for each unknown or missing source in a recipe's weights.
 
-    The weights are at `key_path`. With `require_all`, a recipe with weights needs one for every source. A single
+    The weights are at `key_path`. With `require_all`, a recipe with weights needs a weight for every source; a single
     missing weight is allowed if the other weights sum to less than 1.
     """
     weights, missing = section_at(recipe, *key_path), _missing_sources(recipe, key_path, sources)

@@ -49,7 +49,7 @@ crawled, no repository read.
 
 
 def write_inputs(root: Path, system: str) -> None:
-    """Write a system's generated files below a data root, unless stored already."""
+    """Write a system's generated files below a data root; skip unchanged files."""
     for path, data in FILE_GENERATORS[system]():
         if not (root / path).is_file() or (root / path).read_bytes() != data:
             durable.make_folder((root / path).parent)
@@ -70,7 +70,7 @@ def _dataset_files(name: str, licence: str | list[str], config: str, **splits: M
 def page_rows(pages: Iterable[DemoPage], path_template: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
     """Map file paths to rows of pages, in the order of the pages.
 
-    `path_template` has fields of `_page_fields`. `columns` lists fields; `column=field` renames a field.
+    `path_template` contains names of `_page_fields` in braces. `columns` lists such names; `column=field` renames one.
     """
     files: dict[str, list[Row]] = {}
     fields = [column.partition("=") for column in columns.split()]
@@ -119,7 +119,7 @@ def _page_fields(page: DemoPage, page_number: int, dump: str) -> Row:
 
 
 def _encode_files(folder: str, files: Mapping[str, Rows]) -> Files:
-    """Yield files with rows as Parquet or (compressed) JSON lines, by file suffix."""
+    """Yield (path, bytes) of files; the suffix selects Parquet or JSON lines."""
     pack: dict[str, Callable[[bytes], bytes]] = {".gz": gzip_member, ".zst": zstandard.compress}
     for path, rows in files.items():
         suffix = Path(path).suffix
@@ -149,9 +149,9 @@ def gzip_member(content: bytes) -> bytes:
 def _healing_files() -> Files:
     """Yield two files for each of four dumps, with planted page copies, and a card.
 
-    A copy is in the dump after its page's dump; the first dump comes after the last. Of the seven copies, three have a
-    new id. Two have the page's id; one of these lacks the last paragraph. Two are bad rows with new ids: one has a NUL
-    in its text, and one has no text.
+    A copy is in the dump that follows the dump of its page; the first dump follows the last. Of the seven copies, three
+    have a new id. Two have the id of their page, and one of these lacks the last paragraph. Two are bad rows with new
+    ids: the text of one contains a NUL, and the other has no text.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]
@@ -186,12 +186,12 @@ def _nemotron_files() -> Files:
 
 
 def _stage2_files() -> Files:
-    """Yield files of five datasets of pages and two of Python modules.
+    """Yield the files of five datasets of pages and two datasets of Python modules.
 
-    Each dataset of pages also has a page of one English sentence and three pages in other languages. C4 also has four
-    pages that each quote another page (three quote FineWeb, one C4), and a near duplicate of the quoted C4 page.
-    codeparrot has two modules that are not under the MIT licence. It has one module twice; starcoderdata has this
-    module too.
+    Each dataset of pages also has a page of one English sentence and three pages in other languages. C4 has five more
+    pages: four quote other pages (three of FineWeb, one of C4), and one is a near duplicate of the quoted C4 page.
+    codeparrot has two modules that are not under the MIT licence. It has one module twice; starcoderdata also has that
+    module.
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
     web, articles, crawl, sample, mixed = (

@@ -51,7 +51,7 @@ def build_demo(
 
 
 def _rebuild_once(root: Path, folder: Path, digest: str, workers: int) -> str:
-    """Rebuild an artifact and its inputs, unless done before; describe the result."""
+    """Rebuild an artifact and its inputs if no earlier run did; describe the result."""
     record = root / REBUILD_RECORD_FILE
     reproduced = record.read_text().splitlines() if record.exists() else []
     if digest in reproduced:

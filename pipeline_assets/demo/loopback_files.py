@@ -1,4 +1,4 @@
-"""Files below a folder, opened without following links out of it."""
+"""Files below a folder, opened without following symbolic links."""
 
 import os
 import stat
@@ -15,9 +15,9 @@ _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not bl
 
 @contextmanager
 def open_folder(root: Path, *folder_names: str, create: bool = False) -> Iterator[int]:
-    """Yield a descriptor of a folder below `root`; only `root` itself may be a link.
+    """Yield a descriptor of a folder below `root`, opened without following links.
 
-    If `create`, missing folders below `root` are created.
+    Only `root` itself may be a link. If `create`, missing folders below `root` are created.
     """
     descriptor = os.open(root, _FOLDER_FLAGS)
     try:
@@ -43,7 +43,7 @@ def is_folder(root: Path, *folder_names: str) -> bool:
 
 
 def open_file(name: str, folder_fd: int, flags: int = os.O_RDONLY) -> BinaryIO:
-    """Open a regular file in an open folder; FileNotFoundError if it is not regular."""
+    """Open a file in an open folder; FileNotFoundError if it is not a regular file."""
     file = os.fdopen(
         os.open(name, flags | _FILE_FLAGS, 0o666, dir_fd=folder_fd), "rb" if flags == os.O_RDONLY else "wb"
     )
@@ -54,7 +54,7 @@ def open_file(name: str, folder_fd: int, flags: int = os.O_RDONLY) -> BinaryIO:
 
 
 def stat_file(name: str, folder_fd: int) -> os.stat_result | None:
-    """Return a file's status in an open folder; None if missing or not regular."""
+    """Return the status of a file in an open folder; None if missing or not regular."""
     try:
         state = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def stat_file(name: str, folder_fd: int) -> os.stat_result | None:
 
 @dataclass(frozen=True)
 class FileInFolder:
-    """A file below a folder, which each reader opens again without following links."""
+    """File below a folder; each call of `open` opens it without following links."""
 
     root: Path
     path: str  # relative to `root`, with slashes

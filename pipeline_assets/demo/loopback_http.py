@@ -24,7 +24,7 @@ UPLOAD_LIMIT_BYTES = 1 << 33
 
 @dataclass(frozen=True)
 class HubRequest:
-    """HTTP request to the hub or its storage; for HEAD requests, `method` is GET."""
+    """HTTP request to the hub or its storage; `method` of a HEAD request is GET."""
 
     method: str
     raw_path: str
@@ -46,7 +46,7 @@ class HubRequest:
 
 @dataclass(frozen=True)
 class Response:
-    """An HTTP response; its body is bytes, or `length` bytes of a file from `start`."""
+    """HTTP response; the body is bytes, or `length` bytes of a file from byte `start`."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Response:
     length: int = 0
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body in chunks: fewer bytes than `length` if the file has shrunk."""
+        """Yield chunks of the body; less than `length` in total if the file has shrunk."""
         if isinstance(self.body, bytes):
             yield self.body
             return
@@ -80,9 +80,9 @@ class HubError(Exception):
 
 
 def is_loopback_host(headers: Message, port: int) -> bool:
-    """Check whether a Host header names this machine, not the domain of a web page.
+    """Check whether a request's Host header names this machine.
 
-    The domain of a hostile page may resolve to 127.0.0.1 (DNS rebinding).
+    Requests of a hostile web page, whose domain resolves to 127.0.0.1, name that domain instead (DNS rebinding).
     """
     names = ("127.0.0.1", "localhost")
     expected = {f"{name}:{port}" for name in names} | {name for name in names if port == HTTP_PORT}
@@ -95,11 +95,11 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
 
 
 class HubInterface(Protocol):
-    """Interface of the hub that an `OriginServer` calls."""
+    """Methods of the hub that an `OriginServer` calls."""
 
     @property
     def uploads(self) -> Path:
-        """Folder of uploaded large files, from which commits copy them."""
+        """Folder of uploaded large files; commits copy files from this folder."""
 
     def may_write(self, request: HubRequest) -> bool:
         """Check whether a request may change the hub."""
@@ -109,7 +109,7 @@ class HubInterface(Protocol):
 
 
 class OriginServer(ThreadingHTTPServer):
-    """HTTP server of the hub or its storage; once closed, it accepts no connection."""
+    """HTTP server of the hub or its storage; after closing, accepts no connection."""
 
     daemon_threads = True
     request_queue_size = 128

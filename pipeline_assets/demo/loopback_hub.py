@@ -1,8 +1,8 @@
 """A small Hugging Face hub on loopback for the real clients.
 
-Clients read its address from `HF_ENDPOINT` on import. Like the real hub, it has two origins: the hub answers API calls
-and sends small files, and redirects requests for large files (LFS) to the storage. With one origin, a client would
-follow the redirect itself and miss the redirect's metadata.
+Clients read the hub's address from `HF_ENDPOINT` on import. Like the real hub, this hub has two origins. The hub itself
+answers API calls, sends small files, and redirects requests for large files (LFS) to the storage. If both had one
+origin, a client would follow the redirect itself and miss the redirect's metadata.
 """
 
 import errno
@@ -34,12 +34,12 @@ _BYTE_RANGE_PATTERN = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 class LoopbackHub:
-    """A hub of the repos in `folder/datasets/<owner>/<name>` and `folder/models/…`.
+    """Hub of the repos in `folder/datasets/<owner>/<name>` and `folder/models/…`.
 
-    Each request reads the folder, without following links. A revision is `main` or the id of a commit, which is a hash
-    of its files. Earlier commits are kept until a squash. If a repo has a file `.gated`, reading its files requires a
-    token; if it has `.private`, the repo is hidden without a token. Any token may read; only `token`, by default a
-    random one, may write, and only if `writable`. Port 0 picks a free port.
+    Each request reads the folder, without following links. A revision is `main` or a commit id, which is a hash of the
+    commit's files. Earlier commits are kept until a squash. If a repo has a file `.gated`, reading its files requires a
+    token. If it has a file `.private`, requests without a token cannot see the repo. Any token may read. Writing
+    requires `writable` and the token `token`, which is random by default. Port 0 picks a free port.
     """
 
     page_size = 1000  # maximum items per response on a repo's tree
@@ -185,7 +185,7 @@ class LoopbackHub:
         return json_response({"type": "user", "name": USER_NAME, "orgs": orgs, "auth": auth})
 
     def _list_tree(self, request: HubRequest, repo: Repo, folder: str) -> Response:
-        """Return a page of a folder's items; a cursor is the previous page's last path."""
+        """Return one page of a folder's items, starting after the request's cursor."""
         paths = repo.paths_below(folder, recursive=request.query.get("recursive") == "true")
         if folder and not paths:
             raise HubError(404, "EntryNotFound", "No such folder", repo.commit)
@@ -199,7 +199,7 @@ class LoopbackHub:
     def _resolve(
         self, request: HubRequest, repo_type: str, owner: str, name: str, revision: str, path: str
     ) -> Response:
-        """Return a small file, or for LFS a redirect with the metadata of the file."""
+        """Return a small file, or for an LFS file a redirect with the file's metadata."""
         repo = self._readable_repo(request, repo_type, self._require_repo(request, repo_type, owner, name), revision)
         file = repo.files.get(path)
         if file is None:  # Clients cache the absence under the commit.
@@ -211,7 +211,7 @@ class LoopbackHub:
         return Response(302, {**linked, "Location": location})
 
     def _answer_storage(self, request: HubRequest) -> Response:
-        """Store an upload, or serve a large file by its digest, which needs no token."""
+        """Store an upload, or serve a large file by its digest; serving needs no token."""
         match request.method, request.path_segments:
             case "PUT", ["upload", sha256] if self._writer is not None:
                 return self._writer.store_upload(request, sha256)

@@ -52,7 +52,7 @@ class RepoFile:
 
 @dataclass(frozen=True)
 class Repo:
-    """Repo as of a commit; `files` are by path."""
+    """Repo as of a commit; `files` maps paths to files."""
 
     name: str
     files: Mapping[str, RepoFile]

@@ -14,7 +14,7 @@ from pipeline_assets.spine.verified_reads import Readable
 
 @dataclass(frozen=True)
 class Upload:
-    """Temporary file with a PUT's body, removed after the response unless renamed."""
+    """Temporary file with a PUT's body; removed after the response if not renamed."""
 
     folder_fd: int  # descriptor of the open folder that contains the file
     file_name: str
@@ -23,7 +23,7 @@ class Upload:
 
 @contextmanager
 def received_upload(body: Readable, length: int, folder: Path) -> Iterator[Upload]:
-    """Write a body of `length` bytes to a temporary file in `folder`; see `Upload`."""
+    """Write `length` bytes of a body to a temporary file; yield it as an `Upload`."""
     digest, name = hashlib.sha256(), f".{secrets.token_hex(8)}.part"
     with open_folder(folder.parent, folder.name) as folder_fd:
         try:

@@ -1,7 +1,7 @@
 """Writes of the real clients to the hub on loopback.
 
-A large file (LFS) is uploaded to `.objects` of the hub's folder, from which a commit copies it. Commits are made one at
-a time; a reader may see a part of a commit's changes. The files of earlier commits are kept in `.commits`.
+A large file (LFS) is uploaded to `.objects` in the hub's folder; a commit copies it to a repo. Commits are made one at
+a time, but readers may see unfinished commits. The files of earlier commits are kept in `.commits`.
 """
 
 import base64
@@ -33,10 +33,10 @@ _Change = tuple[str, bytes | str | None]
 
 
 class HubWriter:
-    """Writer to a hub's folder, for requests of clients with the right token.
+    """Writer that changes a hub's folder for requests with the write token.
 
-    `read_repo` takes the hub's folder, a repo's path in that folder and the repo's name; it returns the repo. Methods
-    raise HubError for requests that they refuse.
+    `read_repo` is called with the hub's folder, a repo's path in that folder and the repo's name; it returns the repo.
+    Methods raise HubError if they refuse a request.
     """
 
     def __init__(self, folder: Path, read_repo: Callable[[Path, str, str], Repo], token: str) -> None:
@@ -55,7 +55,7 @@ class HubWriter:
         return hmac.digest(self._token.encode(), sha256.encode(), "sha256").hex().encode()
 
     def _check_writer(self, request: HubRequest) -> None:
-        """Raise `HubError` if a request has no token or a token that may only read."""
+        """Raise `HubError` if a request has no token, or if its token may only read."""
         if not request.has_token:
             raise HubError(401, "", "Invalid username or password.")
         if not self.may_write(request):
@@ -118,7 +118,7 @@ class HubWriter:
         return json_response({"files": files})
 
     def register_uploads(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Response:
-        """Record large files as pushed, and return addresses for files not yet stored.
+        """Record pushed large files; return upload addresses for files not yet stored.
 
         Spec: docs/api/batch.md of git-lfs.
         """
@@ -159,7 +159,7 @@ class HubWriter:
         return json_response([{"filename": entry["oid"], "pushedAt": EPOCH, **entry} for entry in entries])
 
     def delete_large_files(self, request: HubRequest) -> Response:
-        """Delete uploads that a request names; committed files are copies, and are kept."""
+        """Delete the uploads that a request names; copies in commits are kept."""
         self._check_writer(request)
         with open_folder(self._folder, OBJECTS_FOLDER) as objects:
             for oid in map(_check_sha256, json.loads(request.body)["deletions"]["sha"]):
@@ -217,7 +217,7 @@ class HubWriter:
             shutil.rmtree(name, ignore_errors=True, dir_fd=commits)
 
     def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
-        """Return (path, content): bytes, sha256 of a stored file, or None to delete."""
+        """Return (path, content): bytes, the sha256 of a stored file, or None to delete."""
         value = line["value"]
         path = _check_path(value["path"])
         match line["key"]:
@@ -256,7 +256,7 @@ class HubWriter:
 
 
 def _check_tree(changes: Sequence[_Change], repo: Repo) -> None:
-    """Raise `HubError` if a commit would need a path as both file and folder."""
+    """Raise `HubError` if a commit would make a path both a file and a folder."""
     paths = set(repo.files) - {path for path, _ in changes} | {path for path, content in changes if content is not None}
     folders = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
     if both := sorted(paths & folders):

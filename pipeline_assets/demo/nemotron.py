@@ -75,7 +75,7 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
 
 
 def write_scored_recipe(root: Path, published_recipe: NemotronRecipe, run: Run) -> NemotronRecipe:
-    """Write toy models and a recipe that scores published pools and selects subsets."""
+    """Write toy models, and a recipe that scores published pools and selects subsets."""
     write_toy_model(root / "models" / "made")
     write_toy_model(root / "models" / "other", seed=1)  # for comparison
     hub, publish = run.require_hub("pools"), published_recipe.publish

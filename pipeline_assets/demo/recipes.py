@@ -1,4 +1,4 @@
-"""Recipes of the demo: shipped ones, reduced and pinned to the generated datasets."""
+"""Recipes of the demo: shipped recipes, reduced and pinned to generated datasets."""
 
 from collections.abc import Mapping
 from pathlib import Path

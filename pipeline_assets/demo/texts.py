@@ -67,7 +67,7 @@ class DemoPage:
         return hashlib.sha256(self.url.encode()).digest()
 
     def variant(self, mark: str, text: str) -> Self:
-        """Return a copy of the page with a new text, and `?<mark>` added to its URL."""
+        """Return a copy of the page with the new text and with `?<mark>` after its URL."""
         return replace(self, url=f"{self.url}?{mark}", text=text)
 
 
@@ -87,7 +87,7 @@ def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> li
 
 
 def place_name(number: int) -> str:
-    """Return the name of a place; numbers below 96 have distinct names."""
+    """Return the name of a place; the names of the numbers 0 to 95 are distinct."""
     return _PLACE_STARTS[number % len(_PLACE_STARTS)] + _PLACE_ENDS[number // len(_PLACE_STARTS) % len(_PLACE_ENDS)]
 
 
@@ -105,8 +105,8 @@ def paragraphs(rng: Chooser, count: int, sentences: int = 5) -> list[str]:
 def unwanted_pages(site: str, permutation_number: int) -> list[DemoPage]:
     """Generate pages that filters drop: three in other languages, and a short one.
 
-    The foreign pages are in German, French and Spanish; `permutation_number` (0 to 5) selects the permutation of their
-    three sentences. The short page is one English sentence.
+    The foreign pages are in German, French and Spanish. Each has three sentences; `permutation_number` (0 to 5) selects
+    their order. The short page is one English sentence.
     """
     orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN_TEXTS)
     odd = [

@@ -1,6 +1,6 @@
 """Areas: the folders of a data root that contain artifacts.
 
-A scan reads 10,000 manifests in a second. It checks the seal of each manifest: a hash of the file's other lines.
+A scan reads 10,000 manifests per second. It checks the seal of each manifest: the line with a hash of all other lines.
 Opening an artifact also checks the digest.
 """
 
@@ -19,7 +19,7 @@ MANIFEST_COPIES_FOLDER = "manifests"
 
 
 def read_sealed_manifest(path: Path | str) -> Manifest:
-    """Read a manifest file, without computing its digest if its seal is intact."""
+    """Read a manifest file; compute the digest only if the manifest's seal is broken."""
     data = MANIFEST_FORMAT.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
@@ -27,8 +27,8 @@ def read_sealed_manifest(path: Path | str) -> Manifest:
 def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Yield (folder, manifest or its error) for each manifest in a folder tree.
 
-    Subfolders come in the order of their names, an artifact before its members. Hidden subfolders are skipped. If an
-    artifact's manifest is readable, only its members are scanned.
+    Subfolders come in the order of their names; an artifact comes before its members. Hidden subfolders are skipped. In
+    a folder with a readable manifest, only the artifact's members are scanned.
     """
     members: Collection[str] | None = None
     try:

@@ -1,4 +1,4 @@
-"""Run-time check of the argument types of functions of the Python API."""
+"""Run-time check of argument types in the Python API."""
 
 import functools
 import inspect

@@ -1,6 +1,6 @@
 """Sealed artifacts: folders whose last-written file is `manifest.json`.
 
-The file `.NAME.checks.json` next to an artifact's folder stores the results of its checks, and the checked digest. If
+The file `.NAME.checks.json` next to the folder NAME of an artifact stores the check results and the checked digest. If
 the artifact now has another digest, or the results cannot be read, the checks run again.
 """
 
@@ -50,7 +50,7 @@ class Artifact:
     def path(self, name: str) -> Path:
         """Return the path of a file that the manifest lists; InputError if unlisted.
 
-        Inside a `verify_reads` block, the file must have its sealed hash.
+        In a `verify_reads` block, a wrong hash raises ChangedFileError, either now or when the file is read.
         """
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
@@ -61,13 +61,13 @@ class Artifact:
         return self.folder / name
 
     def members(self) -> list[Manifest]:
-        """Read the manifests of the sealed members, which are artifacts in this folder."""
+        """Read the manifests of sealed members, the artifacts inside this folder."""
         manifests = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
         return [manifest for manifest in manifests if manifest is not None]
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a sealed folder; None if nothing is sealed.
+    """Read the manifest of a sealed folder; None if the folder has no manifest.
 
     Raise InputError if the manifest cannot be read, is damaged, or does not match its digest.
     """
@@ -92,7 +92,7 @@ def try_read_manifest(folder: Path) -> Manifest | None:
 def copy_manifest(artifact: Artifact, destination: Path) -> None:
     """Copy an artifact's manifest, unless `destination` already has the same bytes.
 
-    Raise InputError if the manifest file is damaged; RetryableError if the folder now has another artifact.
+    Raise InputError if the manifest file is damaged, or RetryableError if the folder now has another artifact.
     """
     path = artifact.folder / MANIFEST_FILE
     data = MANIFEST_FORMAT.read_raw(path)
@@ -109,7 +109,7 @@ def copy_manifest(artifact: Artifact, destination: Path) -> None:
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     """Open a sealed artifact after checking the sizes of its files.
 
-    `digest` is the expected digest, because the folder may contain another artifact; None accepts any digest.
+    `digest` is the digest that the artifact must have; None accepts any artifact in the folder.
 
     Raises:
         InputError: Nothing is sealed, the manifest is damaged, or a file is missing or has the wrong size or type.
@@ -140,8 +140,8 @@ class Damage:
 def verify(artifact: Artifact, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Read every file of an artifact and its members; yield each file or its damage.
 
-    Paths are relative to the artifact's folder. A missing or replaced member is damage. So is a file that the manifest
-    does not name, or that is neither covered by the digest nor in `label_names(kind)`.
+    Paths are relative to the artifact's folder. Damage includes missing and replaced members, files that the manifest
+    does not name, and files that are neither covered by the digest nor in `label_names(kind)`.
     """
     folder = artifact.folder
     for item in scan_folder(folder, artifact.manifest, label_names):
@@ -159,8 +159,8 @@ def verify(artifact: Artifact, label_names: LabelNames = lambda kind: ()) -> Ite
 def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> Iterator[StoredFile | Damage]:
     """Check names, types and sizes of an artifact's files; yield files and damage.
 
-    Only the manifest is read, to check its seal; members are skipped. A link is damage even if it leads to the sealed
-    bytes, since its target is not protected.
+    Only the manifest is read, to check its seal; members are skipped. A link counts as damage, even if its target has
+    the sealed bytes, because the target is not protected.
     """
     yield from _check_sizes(folder, manifest, label_names)
     named = {file.path for file in manifest.storage} | {MANIFEST_FILE}
@@ -217,7 +217,7 @@ def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
 
 
 def size_error(folder: Path, file: StoredFile) -> str | None:
-    """Describe a missing or unreadable file, or a wrong type or size; None if correct."""
+    """Return a file's error (missing, unreadable, wrong type or size), or None."""
     try:
         status = os.lstat(folder / file.path)
     except (FileNotFoundError, NotADirectoryError):
@@ -250,7 +250,7 @@ class Verdict:
     Attributes:
         applies: False if the artifact has nothing that this check could examine.
         is_minor: Whether a failure is only a warning, even if the check is blocking.
-        is_final: False if an artifact to compare with is not built yet; the check must then run again later.
+        is_final: False if the check must run again later, because an artifact to compare with is not built yet.
     """
 
     passed: bool

@@ -43,7 +43,7 @@ class Bar:
 
     @property
     def is_shown(self) -> bool:
-        """True if the bar is shown; other code may have ended it by `end_bars`."""
+        """True if the bar is still shown; other code may have called `end_bars`."""
         return self._bars is Bar.display
 
     def draw(self, done: int, total: int, text: str) -> None:

@@ -31,7 +31,7 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
 
     @property
     def patience_s(self) -> float:
-        """Seconds to wait for the lock if the process is dead or its id unknown; else 0."""
+        """Seconds to wait for the lock of a dead or unknown process; 0 for any other."""
         return _DEAD_OWNER_WAIT_S if is_dead(self) else _UNNAMED_OWNER_WAIT_S if self.pid is None else 0.0
 
 

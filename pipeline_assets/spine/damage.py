@@ -14,10 +14,10 @@ _RETRY_HINT = "run the same command again"  # it checks the files of an unfinish
 
 @contextlib.contextmanager
 def errors_as_damage(path: Path, noun: str) -> Iterator[None]:
-    """Convert errors of the block, which parses a file, to InputErrors.
+    """Convert errors of a `with` block that parses a file to InputErrors.
 
-    The block must only read and parse `path`, because most errors count as damage, with the message `not a valid NOUN`.
-    An InputError, a MemoryError, and an OSError that names a file are raised unchanged.
+    The block must only read and parse `path`, because most errors are reported as damage: `not a valid NOUN`. An
+    InputError, a MemoryError, and an OSError that names a file are raised unchanged.
     """
     try:
         yield
@@ -30,5 +30,5 @@ def errors_as_damage(path: Path, noun: str) -> Iterator[None]:
 
 
 def damaged_file_error(what: str, path: Path) -> InputError:
-    """Return the error for a damaged file; a RetryableError during the file's build."""
+    """Return an InputError for a damaged file, or a RetryableError during its build."""
     return RetryableError(what, path, _RETRY_HINT) if ".building." in str(path) else InputError(what, path, REBUILD)

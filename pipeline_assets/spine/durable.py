@@ -1,9 +1,9 @@
 """File operations that survive a crash.
 
-Writes that must last go through this module, `file_ranges` or `folder_exchange`. Exceptions are `lock`, which writes
-lock files, and `hub_files`, which appends to partial downloads. A `DurableFile` appears completely or not at all:
-temporary name, write, fsync, rename, fsync of the folder (the order of Pillai et al., "All File Systems Are Not Created
-Equal", OSDI 2014). Each operation first calls the hook `failpoint`, if tests have set it.
+All durable writes use this module, `file_ranges` or `folder_exchange`. Exceptions are `lock`, which writes lock files,
+and `hub_files`, which appends to partial downloads. A `DurableFile` appears completely or not at all. It is written
+under a temporary name, synced and renamed; then the folder is synced (the order of Pillai et al., "All File Systems Are
+Not Created Equal", OSDI 2014). If tests have set the hook `failpoint`, each operation first calls it.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def call_failpoint(operation: Operation, path: Path) -> None:
 
 @contextlib.contextmanager
 def name_file_in_errors(path: object) -> Iterator[None]:
-    """Set `path` as the file of the block's OSError, unless the error names a file."""
+    """Add the file name `path` to an OSError of the block if the error has none."""
     try:
         yield
     except OSError as error:
@@ -48,7 +48,7 @@ def name_file_in_errors(path: object) -> Iterator[None]:
 def explain_failed_create(path: Path) -> Iterator[None]:
     """Convert a FileNotFoundError to UsageError if the folder of `path` exists.
 
-    Such a folder, for example /proc, accepts no new files. Other errors of the block pass through.
+    The folder then accepts no new files, like /proc. Other errors of the `with` block are raised unchanged.
     """
     try:
         yield
@@ -82,7 +82,7 @@ class DurableFile:
     """File that appears at its path, complete and synced, if its block succeeds.
 
     `bytes_written` and `sha256` are the number and the hash of the bytes written so far. `mode` is the file's mode
-    before the umask applies.
+    before the umask is applied.
     """
 
     def __init__(self, path: Path, mode: int = 0o666) -> None:
@@ -114,9 +114,9 @@ class DurableFile:
         return view.nbytes
 
     def append(self, source: Path, byte_count: int, sha256: str) -> None:
-        """Append the first `byte_count` bytes of a file.
+        """Append the first `byte_count` bytes of the file `source`.
 
-        The whole file is read and hashed; raise RetryableError if the hash is not `sha256`.
+        All bytes of `source` are read and hashed; raise RetryableError if their hash is not `sha256`.
         """
         # One read serves both hashes and the copy. A copy by the kernel plus a read for the hash takes a fifth longer.
         call_failpoint("append", self._temporary)
@@ -200,9 +200,9 @@ def fsync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents durably, unless they exist.
+    """Create a folder and its missing parents durably; do nothing if it exists.
 
-    In a parent that is shared with a group, the new folder is shared, too. Otherwise, the umask sets its mode.
+    If the parent is shared with a group, the new folder is shared, too. Otherwise, the umask sets the folder's mode.
     """
     if folder.is_dir():
         return
@@ -217,9 +217,9 @@ def make_folder(folder: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Replace `target` with a hard link to a durable file, or a copy if linking fails.
+    """Replace `target` with a hard link to a durable file; if that fails, with a copy.
 
-    A link is durable only after its folder is synced, which the seal does.
+    A link is durable only after its folder is synced; sealing an artifact does this.
     """
     remove(target)
     call_failpoint("link", target)
@@ -239,13 +239,13 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def is_shared(folder: Path) -> bool:
-    """Check whether a folder's group may write and owns new entries, as in mode 2775."""
+    """Check whether a folder is setgid and writable for its group, as with mode 2775."""
     shared = stat.S_ISGID | stat.S_IWGRP
     return folder.stat().st_mode & shared == shared
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder tree in the order of names; ignore a missing path."""
+    """Remove a file, or a folder tree in name order; do nothing if `path` is missing."""
     if path.is_dir() and not path.is_symlink():
         for entry in sorted(path.iterdir()):
             remove(entry)

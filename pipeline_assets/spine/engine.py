@@ -39,17 +39,17 @@ class RunSettings:
     Attributes:
         workers: Total number of worker processes; 0 runs shards in this process, where a poison row ends the build.
         start_method: How workers start, see `StartMethod`.
-        max_growth_bytes: Growth of a forked worker's memory after which a fresh fork, which shares memory again,
-            replaces the worker.
+        max_growth_bytes: Memory growth after which a forked worker is replaced by a new fork, which again shares most
+            memory with its parent.
         min_parallel_bytes: Compressed bytes below which a stage starts no workers, see `limit_workers`.
         progress_name: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.
         intermediate_zstd_level: Compression level of intermediate artifacts; None for `zstd_level`.
         engine: Engine of the workers: processes of this machine, or Ray.
-        worker_bytes: Memory of one worker: Ray reserves it, and deduplication spills larger data to disk.
+        worker_bytes: Memory of one worker. Ray reserves it; deduplication writes data above this size to disk.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
-        kept_work: Tasks to reuse from the earlier version and to keep for the next version; None disables both.
+        kept_work: Task results to reuse from the earlier version and to keep for the next version; None disables both.
     """
 
     workers: int = 0
@@ -74,9 +74,9 @@ class RunSettings:
 def limit_workers(staging: StagingDir, settings: RunSettings, shard_sizes: Collection[int]) -> RunSettings:
     """Return settings without workers if the shards are too small to need workers.
 
-    Workers are kept if all shards but the largest have at least `min_parallel_bytes` in total. To isolate rows that
-    crash a process, workers are also kept if the largest shard far exceeds `min_parallel_bytes`, or an earlier build
-    failed. `shard_sizes` are compressed bytes: divide bytes of plain text by `COMPRESSION_RATIO`.
+    Workers are kept if all shards except the largest have at least `min_parallel_bytes` in total. Workers also isolate
+    rows that crash a process. They are kept for this reason if the largest shard far exceeds `min_parallel_bytes`, or
+    if an earlier build failed. `shard_sizes` are compressed bytes: divide bytes of plain text by `COMPRESSION_RATIO`.
     """
     largest, limit = max(shard_sizes, default=0), settings.min_parallel_bytes
     is_small = sum(shard_sizes) - largest < limit and largest < _LARGE_SHARD_MULTIPLE * limit
@@ -138,8 +138,8 @@ def run_unfinished_shards(
 ) -> Generator[Receipt]:
     """Yield the receipts of `shards` in order; run unfinished ones with `runner`.
 
-    If `settings.kept_work` and `work` are set, a shard also counts as finished if the artifact's earlier version kept
-    the files of a task with the same `task_digest`. Raise ChangedFileError if a shard reads a file that changed.
+    With `settings.kept_work` and `work`, a shard also counts as finished if the artifact's earlier version kept the
+    files of a task with the same `task_digest`. Raise ChangedFileError if a file that a shard reads has changed.
     """
     receipts = {shard.name: staging.read_receipt(stage, shard.name) for shard in shards}
     if len(receipts) < len(shards):

@@ -16,11 +16,11 @@ _KEY_IN_TEXT = re.compile(r"(?<!column )(?<!unknown key )(?<!got )`([a-z0-9_.]+)
 
 @dataclass(frozen=True)
 class RecipeKey:
-    """Recipe key as the place of an error.
+    """Recipe key that an error names as its place.
 
     Attributes:
         name: Dotted key; positions in lists count from 0.
-        file_and_line: Recipe file and line of the key, printed in place of the name; empty if unknown.
+        file_and_line: Recipe file and line of the key, which errors print instead of `name`; empty if unknown.
     """
 
     name: str
@@ -61,10 +61,10 @@ class InputError(Exception):
         self.what, self.where, self.fix = (text.replace(old, new) for text in (self.what, self.where, self.fix))
 
     def name_keys(self, recipe_file: object = None, find_option: OptionFinder | None = None) -> None:
-        """Replace recipe keys in the message with options, or name the recipe file.
+        """Replace recipe keys in the message with command-line options.
 
-        `find_option` returns the option for a key, or None. If the error's place is a key without an option,
-        `recipe_file` is put before the key. Only the first call has an effect.
+        `find_option` returns the option for a key, or None. If the place of the error is a key without an option,
+        `recipe_file` is put before that key. Only the first call has an effect.
         """
         if not self._has_named_keys:
             option = find_option(self.key) if find_option is not None and self.key else None
@@ -90,15 +90,15 @@ def combine_errors(errors: Sequence[InputError]) -> InputError:
 
 
 class ChangedFileError(InputError):
-    """File that no longer has its expected hash."""
+    """Error about a file whose hash is not the expected hash."""
 
 
 class RetryableError(InputError):
-    """Obstacle, such as a full disk; after its removal, the same command works."""
+    """Problem, such as a full disk; once it is solved, the same command works."""
 
 
 class TransientError(RetryableError):
-    """Obstacle that disappears with time, such as a busy hub or another builder."""
+    """Problem that disappears with time, such as a busy hub or another builder."""
 
 
 class DeniedError(RetryableError):

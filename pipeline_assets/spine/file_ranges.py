@@ -7,9 +7,9 @@ from pipeline_assets.spine import durable
 
 
 def reserve(path: Path, byte_count: int) -> None:
-    """Create a durable file of `byte_count` bytes, all of them zero, unless it exists.
+    """Create a durable file of `byte_count` zero bytes, unless the file exists.
 
-    Workers then write their own ranges of the file, so that no bytes are copied afterwards.
+    Each worker then writes its own range of the file, so the outputs of workers need not be joined.
     """
     if not path.exists():
         with durable.DurableFile(path) as file, durable.name_file_in_errors(path):

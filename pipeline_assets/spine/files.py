@@ -1,4 +1,4 @@
-"""Reading and hashing of files in blocks, a check for folders, a seeded order."""
+"""Functions that read and hash files in blocks, check folders and sort by a seed."""
 
 import hashlib
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def read_blocks(file: BinaryIO, byte_count: int | None = None) -> Iterator[memor
 
 
 def require_folder(folder: Path, fix: str) -> None:
-    """Raise UsageError, with `fix`, if a path is missing or not a folder."""
+    """Raise UsageError, with the advice `fix`, if a path is missing or not a folder."""
     if not folder.is_dir():
         what = "expected a folder, got a file" if folder.exists() else "folder not found"
         raise UsageError(what, folder, fix)

@@ -13,7 +13,7 @@ _AT_FDCWD = -100
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swap folders atomically (renameat2); False if unsupported, OSError if it fails."""
+    """Swap two folders atomically; False if unsupported, OSError if the swap fails."""
     if not sys.platform.startswith("linux"):
         return False
     durable.call_failpoint("exchange", second)

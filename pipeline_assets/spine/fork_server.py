@@ -35,7 +35,7 @@ _ALLOCATOR_THREAD = "jemalloc_bg_thd\n"
 
 @dataclass(frozen=True)
 class _LoadRequest:
-    """Request to load the data of a stage; later requests send only `stage_number`."""
+    """Request to load a stage's data; later requests name only the `stage_number`."""
 
     stage_number: int
     work: Work[Any]
@@ -52,7 +52,7 @@ class _Server:
         self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=SERVER_NAME)
 
     def load(self, request: _LoadRequest) -> None:
-        """Load the data of a stage in the server; raise any error of its warm-up.
+        """Load the data of a stage in the server; if the warm-up fails, raise its error.
 
         Raises:
             EOFError, ConnectionError: The server died.

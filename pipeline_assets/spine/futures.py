@@ -36,7 +36,7 @@ class FutureEngine:
 
 
 class _FutureWorker(Generic[S]):
-    """Slot of a pool that submits one job at a time, with the methods of `Worker`."""
+    """Slot of a pool: has the methods of `Worker`, and submits one job at a time."""
 
     has_retired = False
 

@@ -13,8 +13,8 @@ _CHECKOUT_FILE = shipped_path("constraints.txt").with_name("pyproject.toml")  # 
 def install_hint(extra: str) -> str:
     """Return the instruction to install an extra of `pyproject.toml`.
 
-    The program is not in a package index. For a checkout, the instruction installs the checkout itself with the extra;
-    for an installed wheel, only the packages of the extra.
+    The program is not in a package index. In a checkout, the instruction installs the checkout itself with the extra.
+    If the program was installed from a wheel, the instruction installs only the packages of the extra.
     """
     if _CHECKOUT_FILE.is_file():
         return pip_hint(f"-e '.[{extra}]'")

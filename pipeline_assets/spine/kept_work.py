@@ -1,8 +1,8 @@
 """Finished tasks of a sealed artifact, kept for its next version.
 
 The folder `.name.kept` next to the artifact `name` has `tasks.json`, which lists the tasks with digests and receipts.
-The folder also has those files of the tasks which are not part of the artifact. If a task of the next version has the
-stage, name and digest of a kept task, it does not run, but gets hard links to the files of the kept task.
+The folder also has the files of these tasks that are not part of the artifact. A task of the next version does not run
+if a kept task has its stage, name and digest; instead, the files of the kept task are linked.
 """
 
 from collections.abc import Collection, Iterable
@@ -51,10 +51,10 @@ class KeptWork:
             self._earlier_tasks.update({(task.stage, task.name): task for task in tasks})
 
     def reuse(self, stage: str, task_name: str, digest: str, staging: StagingView) -> Receipt | None:
-        """Link the files of an equal task of the earlier version, and return its receipt.
+        """Link the files of the matching kept task, and return its receipt.
 
-        Return None if no task is equal, or a file is missing, changed or written by several shards; the caller then
-        runs the task. The receipt is not committed, so a resumed build calls this method again.
+        Return None if no kept task matches, or if one of its files is missing, changed or written by several shards.
+        The caller then runs the task. The receipt is not committed, so a resumed build calls this method again.
         """
         task = self._earlier_tasks.get((stage, task_name))
         if task is None or task.digest != digest or self.earlier_folder is None:

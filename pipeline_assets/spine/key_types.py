@@ -1,4 +1,4 @@
-"""Types of the keys of recipes: names, decimal numbers, shares, file patterns."""
+"""Types of recipe keys: names, decimal numbers, shares, file patterns."""
 
 import decimal
 import math

@@ -119,7 +119,7 @@ class Finding:
 
     Attributes:
         artifact_digest: Digest of the damaged artifact, or of the artifact whose input is missing. For an external
-            input file, the digest of the file or of an artifact that read it. Empty for an unreadable manifest.
+            input, the digest of the file or of an artifact that read the file. Empty if a manifest is unreadable.
     """
 
     where: Path
@@ -135,10 +135,10 @@ class Chain:
         lineage: Lineage of the data root; None to ignore upstream artifacts and external inputs.
         artifacts: The requested artifact, then its members and inputs in breadth-first order, each digest once. The
             files are not checked yet.
-        external_inputs: Manifest entries {name, digest, bytes, …} of input files that are not in an artifact; the key
-            is the digest of the artifact that read them.
+        external_inputs: Manifest entries {name, digest, bytes, …} of input files that are not in an artifact, by
+            the digest of the artifact that read them.
         broken: Findings about members that are missing, damaged or replaced by another artifact. If an upstream
-            artifact is missing, also about unreadable manifests, which may include the missing one.
+            artifact is missing, also findings about all unreadable manifests, since one may be that artifact's.
         missing: Findings about upstream artifacts that were not found.
     """
 

@@ -76,7 +76,7 @@ os.register_at_fork(after_in_child=_close_locks_in_child)
 def locked(target: Path, highest_fence: int = 0) -> Iterator[Lock]:
     """Lock the artifact in `target`, which need not exist, with a new fencing number.
 
-    The new number is greater than the number in the lock file and than `highest_fence`, the highest number elsewhere.
+    The new number is greater than the lock file's number and `highest_fence` (from leftovers and the manifest).
 
     Raises:
         BuilderBusyError: Another builder has the lock; the message has its process, host and age.
@@ -135,7 +135,7 @@ def _open_locked(path: Path, target: Path) -> int:
 def _open_lock_file(path: Path) -> int:
     """Open the lock file, and create it if missing.
 
-    A file with a second hard link is refused, because writing to it would change another file.
+    Raise RetryableError if the file has a second hard link, because writing the lock would change another file.
     """
     durable.call_failpoint("create", path)
     try:
@@ -165,9 +165,9 @@ def _open_lock_file(path: Path) -> int:
 
 
 def _raise_if_not_exclusive(descriptor: int, path: Path) -> None:
-    """Raise RetryableError if a child process can lock a file that is already locked.
+    """Raise RetryableError if a child process can also lock the locked file.
 
-    `descriptor` is open on the locked file. A process probes only the first file of each disk, in about 20 ms.
+    `descriptor` is the open, locked file. This process tests each disk only once; the test takes about 20 ms.
     """
     disk = os.fstat(descriptor).st_dev
     if disk in _probed_disks:

@@ -11,9 +11,9 @@ _LOCAL_OPTIONS = ("nolock", "local_lock=flock", "local_lock=all", "localflock")
 
 
 def mounts_for(root: Path, mountinfo: Path = _MOUNTINFO) -> list[tuple[str, list[str]]]:
-    """Return (file system type, options) for each mount of a path's disk.
+    """Return (file system type, options) for each mount of the disk that has `root`.
 
-    The path need not exist. Without /proc, the list is empty.
+    If `root` does not exist, its nearest existing parent is used. Without /proc, the list is empty.
     """
     disk = nearest_existing(root).stat().st_dev
     number = f"{os.major(disk)}:{os.minor(disk)}"

@@ -167,7 +167,7 @@ class Manifest:
     def storage_errors(self, label_names: LabelNames | None = None) -> Iterator[str]:
         """Describe contradictions between `storage` and the files that the digest covers.
 
-        Each other stored file must be a label that `label_names` lists for the kind; None skips this check.
+        If `label_names` is set, every stored file that the digest does not cover must be in `label_names(kind)`.
         """
         content = {file.path: file for file in self.identity.files}
         stored = {file.path: file for file in self.storage}
@@ -240,7 +240,7 @@ def is_seal_intact(data: bytes) -> bool:
 
 
 def is_inside_folder(file_path: str) -> bool:
-    """Check whether a path in a manifest is normalized and inside the folder."""
+    """Check whether a path in a manifest is normalized and inside the artifact."""
     path = PurePosixPath(file_path)
     return str(path) == file_path != "." and not path.is_absolute() and ".." not in path.parts and "\0" not in file_path
 

@@ -39,7 +39,7 @@ class _Input(TypedDict):
 
 
 class _Counts(TypedDict, total=False):
-    """Counts that many kinds have; a count is a total, or a mapping from parts."""
+    """Counts that many kinds have; each is one number, or a number for each part."""
 
     documents: _CountOrParts
     tokens: _CountOrParts

@@ -85,7 +85,7 @@ def disconnect() -> None:
 def _run_checked(
     expected_digest: str, marker_path: str, function: JobFunction, pickled_stage: bytes, pickled_job: bytes
 ) -> JobResult:
-    """Run a job on a node; return a Failure for another program or data root.
+    """Run a job on this node; return a Failure if its program or data root differs.
 
     `expected_digest` is the `program_digest` of the command; `marker_path` is a file in the data root of the command.
     """
@@ -177,8 +177,8 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 def connect(workers: int, worker_bytes: int) -> Any:
     """Connect to RAY_ADDRESS, or start Ray on this machine; return the module `ray`.
 
-    Raise UsageError if RAY_ADDRESS is invalid. Raise RetryableError if the connection fails, or if Ray, started on this
-    machine, lacks a CPU or `worker_bytes` of memory for a worker.
+    Raise UsageError if RAY_ADDRESS is invalid, and RetryableError if the connection fails. If no node has a CPU and
+    `worker_bytes` of memory, raise RetryableError for Ray on this machine; for a cluster, only log a warning.
     """
     global _has_connected
     address = os.environ.get("RAY_ADDRESS") or "local"

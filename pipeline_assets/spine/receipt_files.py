@@ -16,10 +16,10 @@ from pipeline_assets.spine.staging import RECEIPTS_FOLDER, WORK_FOLDER, OutputFi
 
 @contextlib.contextmanager
 def verify_work(folder: Path) -> Iterator[None]:
-    """Check files in `.work` after the block; RetryableError if one has changed.
+    """Check files in `.work` after the block; RetryableError if a file has changed.
 
-    After a change, all receipts are removed, since any shard may have read the file. If the block raises InputError,
-    nothing is checked. The RetryableError replaces other errors of the block.
+    After a change, all receipts are removed, since any shard may have read the changed file. The RetryableError
+    replaces any other error of the block. If the block raises InputError, nothing is checked.
     """
     try:
         yield
@@ -44,7 +44,7 @@ def _raise_if_changed(folder: Path) -> None:
 def find_changed_work(folder: Path, receipt_file: Path) -> str | None:
     """Return the path of a receipt's first changed work file; None if all are intact.
 
-    Files that no longer exist do not count.
+    Missing files count as intact.
     """
     receipt = read_receipt(receipt_file)
     work = [] if receipt is None else [file for file in receipt.files if file.path.startswith(f"{WORK_FOLDER}/")]

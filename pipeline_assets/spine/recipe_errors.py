@@ -71,9 +71,9 @@ def format_validation_errors(
 
 
 def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Join the errors that pydantic reports for each type of a union into one error.
+    """Join the errors that pydantic reports for the types of a union into one error.
 
-    If only an item of the value is invalid, such as a list item, only the error about the item is kept.
+    If an item inside the value is invalid, such as a list item, keep only the error about the item.
     """
     joined = dict[tuple[int | str, ...], ErrorDetails]()
     is_member = [_UNION_MEMBERS.get("".join(map(str, problem["loc"][-1:]))) == problem["type"] for problem in problems]
@@ -135,7 +135,7 @@ def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], 
 
 
 def _mapping_fix(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel]) -> str:
-    """Return the fix for a value that must be a mapping, as in `write {NAME: VALUE}`.
+    """Return the fix for a value that must be a mapping: `write {NAME: VALUE}`.
 
     For a section with exactly one required key, NAME is this key. For any other section, the fix lists all its keys.
     """
@@ -150,7 +150,7 @@ def _mapping_fix(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel]) -
 
 
 def _format_rule(problem: ErrorDetails) -> str:
-    """Return the message, with pydantic's `… should be …` reworded as `must be …`."""
+    """Return a problem's message, with pydantic's `… should be …` as `must be …`."""
     message = problem["msg"].removeprefix("Value error, ")
     rule = _PYDANTIC_RULE.fullmatch(message)
     if problem["type"] == "value_error" or rule is None:
@@ -183,9 +183,9 @@ def _sibling_keys(recipe_type: type[pydantic.BaseModel], location: tuple[int | s
 def _possible_section_types(
     recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return the section types allowed at a location, and the location's keys.
+    """Return the section types allowed at a location, and the keys in the location.
 
-    The tags of unions are not keys.
+    Tags of unions, which a location may also contain, are not keys.
     """
     sections, keys = [recipe_type], list[str]()
     for part in location:

@@ -18,7 +18,7 @@ FOLDER_KEY = "folder"  # validation context: the folder of the recipe file, whos
 
 @dataclass(frozen=True)
 class RecipeProblem:
-    """Problem of a recipe, such as a contradiction, that types alone do not reveal.
+    """Problem of a recipe that types alone do not reveal, such as a contradiction.
 
     Attributes:
         location: Path of the key to correct, from the top of the recipe; positions in lists count from 0.
@@ -59,7 +59,7 @@ def validate_section(
 
 
 def _readable_contradictions(contradictions: Iterable[RecipeProblem], types_are_valid: bool) -> Iterator[RecipeProblem]:
-    """Yield contradictions; end at an error that a value of a wrong type may explain."""
+    """Yield contradictions; end early if a value of a wrong type raises an error."""
     try:
         yield from contradictions
     except (TypeError, AttributeError, LookupError):

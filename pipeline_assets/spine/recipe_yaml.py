@@ -23,7 +23,7 @@ _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {
 def read_yaml(
     path: Path, noun: str = "recipe", empty_fix: str = "write one: manifests/recipes and docs have examples"
 ) -> dict[str, object]:
-    """Read a YAML file as a mapping; UsageError about the `noun` if invalid."""
+    """Read a YAML file (called `noun` in errors) as a mapping; UsageError if invalid."""
     try:
         values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -77,7 +77,7 @@ def replace_value(text: str, key: str, value: str) -> str:
 
 
 def inline_yaml(value: object) -> str:
-    """Format a value as one line of YAML, or more if a text has line breaks."""
+    """Format a value as one line of YAML; line breaks in a text add more lines."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
     return text.removesuffix("...\n").strip()
 
@@ -136,9 +136,9 @@ _Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),),
 
 
 def _construct_float(loader: Any, node: yaml.ScalarNode) -> float | str:
-    """Return a number, or its text if a float would round its digits.
+    """Return a number as a float, or as text if a float would change its digits.
 
-    A number in base 60, such as 1:30.5, is returned as text, too.
+    A number in base 60, such as 1:30.5, is also returned as text.
     """
     if _NON_DECIMAL_NUMBER.match(node.value):
         return str(node.value)
@@ -167,7 +167,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
 
 
 def _raise_if_too_deep(text: str) -> None:
-    """Raise ValueError for too many nested levels, since libyaml recurses for each."""
+    """Raise ValueError if YAML is nested too deep, since libyaml recurses into levels."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

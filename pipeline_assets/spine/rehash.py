@@ -25,7 +25,7 @@ class HashTask:
         owner_digest: Digest of the artifact that has the file; for an external input file, the file's own digest.
         name: Name of the file in messages and reports.
         paths: Files with the bytes: one file, or its pieces in order.
-        origin_phrase: Origin of the hash in messages, such as `sealed with`.
+        origin_phrase: Text before the expected hash in error messages, such as `sealed with`.
     """
 
     owner_digest: str

@@ -1,4 +1,4 @@
-"""Sealed artifacts in folders that users name, or in folders above a path."""
+"""Lookup of the sealed artifact in a folder that a user names, or above a path."""
 
 from pathlib import Path
 
@@ -25,5 +25,5 @@ def require_manifest(folder: Path) -> Manifest:
 
 
 def find_artifact_above(path: Path) -> Path | None:
-    """Return the nearest sealed artifact's folder above a path; None if none exists."""
+    """Return the folder of the nearest sealed artifact above a path; None if missing."""
     return next((parent for parent in path.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)

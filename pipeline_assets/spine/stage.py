@@ -63,8 +63,8 @@ S = TypeVar("S", bound=Shard)
 class Window:
     """Range of a shard's rows that a stage reads, from `start` to before `stop`.
 
-    If `stop` is None, the window ends with the shard. The window is the whole shard, unless a row crashes its worker by
-    a panic in native code or by using too much memory. Then the pool halves the window until it finds this poison row.
+    If `stop` is None, the window ends with the shard. At first, the window is the whole shard. If a row crashes its
+    worker (native panic, too much memory), the pool halves the window until it finds this poison row.
     The stage never reads `poison_rows`: it rejects them with the reason `killed_worker`, or raises InputError.
     """
 

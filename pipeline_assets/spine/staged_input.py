@@ -1,4 +1,4 @@
-"""Files of one stage of a build that tasks of later stages read."""
+"""Files that one stage of a build wrote, as inputs of tasks of later stages."""
 
 import hashlib
 from collections.abc import Mapping

@@ -10,9 +10,9 @@ Steps of a seal → what recovery does if a crash follows the step:
     3. the directory takes the target's name: by rename; by exchanging the two folders if the target exists; or, if
        the system has no exchange, after moving the old folder to `.name.old.N` → finish or undo
     4. the old folder is removed → remove it
-If the fencing number in the manifest of a staging directory equals the N in its name, the directory is the new
-artifact. After an exchange, it is the old artifact, whose number is smaller. An artifact `name.old.3` cannot be taken
-for a leftover of `name`, because no artifact's name begins with a dot.
+If the manifest of a staging directory has the fencing number N of the directory's name, the directory is the new
+artifact. If the manifest has a smaller number, the directory is the old artifact, after an exchange. The leftover
+`.name.old.3` cannot be confused with an artifact `name.old.3`, because no artifact's name begins with a dot.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ class OutputFile:
         return StoredFile(self.path, self.bytes, self.sha256)
 
     def link_as(self, path: str, staging: "StagingView") -> "OutputFile":
-        """Link the file to a second name, without a receipt: a resumed build links again."""
+        """Link the file to a second name; a resumed build must call this again."""
         durable.link(staging.path(self.path), staging.path(path))
         return replace(self, path=path)
 
@@ -180,7 +180,7 @@ class StagingDir(StagingView):
 
     Attributes:
         target: Folder of the artifact to seal.
-        has_partial_work: Whether an earlier build died or failed, and its staging directory was found.
+        has_partial_work: Whether the staging directory of an interrupted or failed build was found.
     """
 
     target: Path
@@ -238,7 +238,7 @@ def leftover_path(target: Path, role: LeftoverRole, fence: int) -> Path:
 
 
 def artifact_of_leftover(folder: Path) -> Path | None:
-    """Return the artifact folder of a leftover; None if the name is not a leftover's."""
+    """Return the artifact folder of a leftover; None for any other folder."""
     match = _LEFTOVER.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None
 
@@ -261,7 +261,7 @@ def fencing_number(folder: Path) -> int:
 
 
 def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
-    """Make sealed files readable for all and writable for none, at any umask.
+    """Make sealed files readable for all and writable for none, whatever the umask.
 
     Only the owner, and a group that shares the parent folder, can add or remove files in the folders.
     """

@@ -1,9 +1,9 @@
 """Start method of worker processes.
 
-- `forkserver`: one process per command loads the data that shards share, and forks workers, which share its memory. For
-  Linux, whose system libraries survive a fork.
-- `spawn`: each worker is a new interpreter. For other systems, and for machines that kill a fork server because of its
-  memory use.
+- `forkserver`: one process per command loads the data that shards share, and forks workers, which share its memory.
+  Default on Linux, whose system libraries work after a fork.
+- `spawn`: each worker is a new interpreter. Default on other systems, and an alternative on Linux machines that kill a
+  fork server because of its memory use.
 """
 
 import functools

@@ -35,12 +35,12 @@ def temporary_path(path: Path) -> Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Check whether a name has the form of a `temporary_path`, of any process."""
+    """Check whether a name has the form of a `temporary_path`."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
 def abandoned_entries(folder: Path) -> Iterator[Path]:
-    """Yield temporary entries of dead processes, and of other machines after a day."""
+    """Yield temporary entries of dead processes and, if a day old, of other machines."""
     for name in os.listdir(folder):
         match = _TEMPORARY_NAME.fullmatch(name)
         if match is None:

@@ -26,9 +26,9 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class ExpectedHash:
-    """Hex sha256 that a file must have, with its origin and the fix in error messages.
+    """Hex sha256 that a file must have, with two texts for error messages.
 
-    `origin_phrase` is the origin, such as `sealed with`.
+    `origin_phrase` is the text before the expected hash, such as `sealed with`; `fix` is the advice.
     """
 
     sha256: str
@@ -110,7 +110,7 @@ def expected_sha256(path: Path) -> str | None:
 
 
 def check_hashes(reads: Mapping[str, str]) -> None:
-    """Raise ChangedFileError if a hash in `reads`, by path, is not the expected hash."""
+    """Compare hashes by path with the expected ones; ChangedFileError if any differs."""
     if _log is None:
         return
     for path, sha256 in reads.items():

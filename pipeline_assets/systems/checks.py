@@ -61,7 +61,7 @@ def _evaluate_limit(artifact: Artifact, target: Target, message_without_limit: s
 
 
 def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that tokens lose at most `max_unknown_fraction` of each source's text."""
+    """Check that encoding loses at most `max_unknown_fraction` of each source's text."""
     limit = target.count_limit if isinstance(target.count_limit, LossLimit) else LossLimit()
     return limit.evaluate(tokens.manifest)
 
@@ -69,8 +69,8 @@ def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) ->
 def _open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
     """Open a target's artifact if it was built from `inputs`; else return None.
 
-    The artifact's manifest must have the target's recipe and stage, and upstream artifacts only from `inputs`, the
-    input entries of another manifest. External files are not compared. Raise InputError if the artifact is damaged.
+    The artifact must have the target's recipe and stage, and `inputs` (the input entries of another manifest) must
+    contain all its upstream artifacts. External files are not compared. Raise InputError if the artifact is damaged.
     """
     manifest = read_manifest(root / target.folder)
     if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (target.recipe, target.stage):
@@ -80,7 +80,7 @@ def _open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that normalised rows have the metadata that the split's inventory counted."""
+    """Check that the metadata of normalised rows matches the counts in the inventory."""
     upstream = shards.manifest.identity.upstream
     inventories = [_open_derived_from(inventory, upstream, root) for inventory in target.checked_against]
     return compare_coverage(shards, inventories)

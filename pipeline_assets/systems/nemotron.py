@@ -45,7 +45,7 @@ class NemotronRecipe(Recipe):
     """Recipe of distilled datasets; the artifacts of a missing section are not built.
 
     Attributes:
-        sealed_pools: Pools of other recipes, which are scored in addition to those of `datasets`.
+        sealed_pools: Pools of other recipes, which are scored in addition to the pools of `datasets`.
     """
 
     system: Literal["nemotron"]
@@ -129,7 +129,7 @@ class NemotronRecipe(Recipe):
 
 
 def external_pools(section: SealedPools) -> Target:
-    """Return the target of pools that another recipe built, as an input of scores."""
+    """Return the target of pools that another recipe built and this recipe scores."""
     folder, dataset = Path(section.folder), section.dataset
     return CANDIDATE_POOLS.target(dataset, {}, partition=dataset, folder=folder, is_external=True, export_as=None)
 

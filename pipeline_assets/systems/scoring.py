@@ -165,7 +165,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield {name: path} of a split's pool files or raw files, for use in the block."""
+    """Yield {name: path} of a split's pool or raw files, valid inside the block."""
     if pools.kind.name == _RAW_KIND_NAME:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
@@ -200,7 +200,7 @@ NLL_SCORES = Kind(
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """Yield the scores among `upstream`, with pool files for use in the block."""
+    """Yield the scored splits among `upstream`, with paths valid inside the block."""
     with contextlib.ExitStack() as opened:
         splits = []
         for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):

@@ -68,11 +68,11 @@ class StageARecipe(Recipe):
 
     Attributes:
         refuse_licences: Licence tags whose documents are dropped.
-        tokenizer: Tokenizer for the token counts in the report (of a sample, for large sources); None omits them.
-        shard_text_bytes: Bytes of text after which a shard ends, as soon as the current piece of input ends.
+        tokenizer: Tokenizer that counts tokens for the report (in a sample of a large source); None omits the counts.
+        shard_text_bytes: Minimum text bytes of a shard; the piece of input that reaches them is the shard's last.
         dedup: Deduplication over all filtered sources; None omits it.
         seen: Signature stores of earlier corpora, as folders in the data root; repeats of their documents are dropped.
-        max_removed: Largest share of a source that deduplication may drop; a check that does not affect the output.
+        max_removed: Largest share of a source that deduplication may drop. A check enforces it; no output byte changes.
         decontamination: Removal of evaluation items after deduplication; None omits it.
     """
 
@@ -163,7 +163,7 @@ class StageARecipe(Recipe):
         return self._source_target(FILTERED, source, upstream=upstream, **arguments)
 
     def check_local_files(self, root: Path) -> None:
-        """Raise InputError before a build if a file or library of a later step is unusable."""
+        """Raise InputError if a file or library that a later step needs is unusable."""
         filters = {source.source: source.filters for source in self.sources}
         targets = self.targets()
         check_filters(filters, targets, FILTERED.name, root)

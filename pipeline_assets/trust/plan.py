@@ -80,7 +80,7 @@ class HubSample:
 
     @classmethod
     def from_inputs(cls, inputs: Sequence[Mapping[str, Any]]) -> "HubSample | None":
-        """Count the files and rows that manifest entries select; None without row groups."""
+        """Sum up the row groups in manifest entries; None if no entry has row groups."""
         groups = [entry["row_groups"] for entry in inputs if "row_groups" in entry]
         rows = sum(group["rows"] for file_groups in groups for group in file_groups)
         return cls(len(groups), len(inputs), sum(map(len, groups)), rows) if groups else None
@@ -94,7 +94,7 @@ class ArtifactPlan:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
         listing_bytes: Size in bytes of the JSON that lists the input files in the manifest.
-        disk_bytes: Estimate of the artifact's bytes on the disk; None if its kind has no rows, or it is already built.
+        disk_bytes: Estimated bytes on the disk; None if the kind has no rows, or the artifact is already built.
         is_kept_if_equal: Whether the artifact is stale only because inputs are missing or damaged. A build keeps the
             artifact if the rebuilt inputs are equal to the earlier inputs.
     """
@@ -171,7 +171,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
 
 def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> set[Path]:
-    """Return folders of artifacts that only missing or damaged inputs make stale."""
+    """Return folders of artifacts stale only because inputs are missing or damaged."""
     kept, changing = set[Path](), set[Path]()
     for status in statuses:
         target, manifest = status.target, status.manifest
@@ -188,8 +188,8 @@ def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> se
 def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -> float:
     """Estimate the bytes of work that a build keeps for the next recipe version.
 
-    Only the first corpus of a source has an estimate, which includes the corpora derived from it. Return 0 for any
-    other artifact, and if the corpus is already built.
+    The estimate for the first corpus of a source includes the work of all corpora derived from it. Return 0 for any
+    other artifact, and for a corpus that is already built.
     """
     target = status.target
     has_upstream_rows = any(upstream.kind.row_store_class is not None for upstream in target.upstream)
@@ -203,8 +203,8 @@ def _estimate_mixture(
 ) -> MixtureEstimate | None:
     """Estimate a packed set's mixture; None if no drawn source has a known size.
 
-    The size of a source comes from the text bytes in its manifest, else from the stored bytes in `bytes_by_folder`.
-    `built_manifests` has the manifests by folder.
+    The size of a source comes from the text bytes in its manifest, or else from its stored bytes. `built_manifests` and
+    `bytes_by_folder` have these manifests and stored bytes, by folder of the corpus.
     """
     tokens = dict[str, int]()
     for corpus in source_corpora(packed):
@@ -218,7 +218,7 @@ def _estimate_mixture(
 
 
 def _set_packed_bytes(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> ArtifactPlan:
-    """Return the plan, with estimated `disk_bytes` if the recipe states no row count."""
+    """Add an estimate of `disk_bytes` to the plan if the recipe sets no row count."""
     if mixture is None or "tokens" in plan.figures:
         return plan
     row_bytes = _TOKEN_BYTES * plan.status.target.recipe["pack"]["seq_len"]
@@ -272,9 +272,9 @@ def _stored_bytes(
     bytes_by_folder: Mapping[Path, float],
     files: Sequence[StoredFile] = (),
 ) -> float:
-    """Return the total size of `files`; without files, estimate the artifact's size.
+    """Return the total size of `files`; if empty, estimate the artifact's stored size.
 
-    The estimate is the size of the text that the target reads, compressed at zstd level 3.
+    The estimate assumes that the artifact stores all text that it reads, compressed at zstd level 3.
     """
     by_kind = Counter[str]()  # only one kind of input has the text
     for upstream in target.upstream:
@@ -303,7 +303,7 @@ def _disk_bytes(target: Target, stored_bytes: float, size_ratio: float, figures:
 def limit_warnings(plan: RecipePlan) -> Iterator[str]:
     """Yield a warning for each hard limit that an artifact of the plan will exceed.
 
-    The numbers are lower bounds: some sources do not state their rows, and the text of compressed files is larger.
+    Numbers are lower bounds: sources without row counts add 0, and compressed files count with their compressed size.
     """
     documents, bytes_read = Counter[Path](), Counter[Path]()  # by folder
     for entry in plan.artifacts:

@@ -33,9 +33,9 @@ _PUSH_FIX = "push the artifact again from a data root that has it"
 
 
 def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
-    """Return the pointer `name`; without a name, `default` or the only pointer.
+    """Return the pointer `name`; without a name, `default`, or else the only pointer.
 
-    If the store has no such pointer, raise UsageError with the names that it has.
+    If the store has no such pointer, raise UsageError with the names of its pointers.
     """
     chosen = default if name is None else name
     if chosen is not None and is_inside_folder(chosen) and (pointer := store.read_pointer(ref_key(chosen))) is not None:
@@ -78,7 +78,7 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
 
     Raises:
         UsageError: A folder has a different or damaged artifact and `replace` is not set; a folder has files that are
-            not part of the artifact; a folder is inside another artifact; or two artifacts would have one folder. In
+            not part of the artifact; a folder is inside another artifact; or two artifacts need the same folder. In
             each of these cases, no artifact was pulled.
         InputError: An object is missing or damaged; the message names it.
     """

@@ -2,7 +2,7 @@
 
 A store has files as `objects/<first two digits>/<sha256>`, manifest files as `manifests/<sha256>.json`, and pointers as
 `refs/<folder below the data root>.json`. After an interruption, the next push sends only the missing files. A reader
-never sees a part of an artifact.
+never sees an incomplete artifact.
 """
 
 import contextlib
@@ -113,7 +113,7 @@ class PushResult:
 def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_every_s: float) -> PushResult:
     """Push a sealed artifact with its members and, if `with_upstream`, its inputs.
 
-    Otherwise, the pointer keeps the inputs that an earlier push of the same artifact named.
+    Without `with_upstream`, the pointer keeps the inputs that an earlier push of the same artifact listed.
 
     Raises:
         UsageError: Nothing is sealed in `folder`, or an artifact is outside the data root `root`.

@@ -86,10 +86,10 @@ class Verification:
     Attributes:
         tasks: Hash tasks, one for each artifact file that has its sealed size.
         findings: All problems: damage, missing inputs, and changed files in local folders.
-        scan_finding_count: Number of findings about manifests and files of artifacts; the first ones in `findings`.
+        scan_finding_count: Number of findings about manifests and files of artifacts, which come first in `findings`.
         label_names: Function that returns the names of a kind's labels: files that no digest covers.
         hub_check, source_check: Checks of inputs in the hub cache and in local folders; None without a data root.
-        content_errors: For each file whose content hash was recomputed: its error, or None if the hash matches.
+        content_errors: Error for each file whose content hash was recomputed; None for a file whose hash matches.
         unread_contents: Number of intact files whose content hash was not recomputed.
     """
 

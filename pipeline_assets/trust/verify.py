@@ -84,7 +84,7 @@ def _raise_if_replaced(verification: Verification) -> None:
 
 
 def _is_unchanged(verification: Verification, artifact: Artifact) -> bool:
-    """Check whether an artifact's manifest and damage are unchanged since the scan."""
+    """Check whether an artifact still has the same manifest and the same damage."""
     with pin_folder(artifact.folder) as folder:
         try:
             current = read_manifest(folder.stable_path)
@@ -121,7 +121,7 @@ def _hash_files(verification: Verification) -> None:
 
 
 def _check_contents(verification: Verification) -> None:
-    """Check content hashes of intact compressed and Parquet files if requested."""
+    """If requested, check content hashes of intact compressed and Parquet files."""
     scope = verification.scope
     hashes = {
         (artifact.manifest.digest, file.path): file.content_sha256

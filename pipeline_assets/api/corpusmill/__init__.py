@@ -93,7 +93,7 @@ def run(
 
 
 def open_folder(folder: Path | str) -> OpenedArtifact:
-    """Open the sealed artifact in a folder; raise InputError if missing or damaged."""
+    """Open the sealed artifact in a folder; InputError if it is missing or damaged."""
     return OpenedArtifact(folder)
 
 

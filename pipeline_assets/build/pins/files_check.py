@@ -1,6 +1,6 @@
 """Comparison of local input files with the manifests that list them.
 
-Names and sizes are compared here, without fetching a file. For contents, the caller gets tasks that hash the files.
+This module compares names and sizes, and fetches no file. To compare contents, callers run the returned hash tasks.
 """
 
 import re
@@ -32,9 +32,9 @@ class FilesCheck:
     """Comparison of files on this machine with the manifests that list them.
 
     Attributes:
-        listed_count: Number of different files that manifests list.
-        unavailable: Names of files that builds read, but that this machine lacks completely or in part.
-        tasks: Hash tasks for the files, and parts of files, that exist with their listed size.
+        listed_count: Number of files that manifests list; a file in several manifests counts once.
+        unavailable: Names of files that builds read and that are missing on this machine, completely or in part.
+        tasks: Hash tasks for files, and parts of files, that exist and have the expected size.
         findings: Contradictions between a manifest and a file, or between a manifest and a cached hub listing.
     """
 
@@ -91,9 +91,9 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEnt
 
 
 def _check_spans(entry: InputEntry, folder: Path, artifact_digest: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add to `check` a file's hash tasks, and a finding for each span of a wrong size.
+    """Add to `check` a file's hash tasks, and a finding for each span of wrong size.
 
-    The file's name is added as well if a build read it (`was_read`): to the whole, partial or unavailable files.
+    If a build read the file (`was_read`), also add its name to `whole_files`, `partial_files` or `unavailable`.
     """
     check.listed_count += 1
     spans: list[hub_cache.Span] = []
@@ -164,8 +164,8 @@ def check_source_folders(
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[InputEntry]]]:
     """Compare source folders with manifest entries of input files.
 
-    `external_inputs` maps artifact digests to entries. Return the check, and the entries of artifacts that were not
-    built from a folder.
+    `external_inputs` maps artifact digests to entries. Return the check, and the part of `external_inputs` that was not
+    compared: entries of artifacts without a source folder.
     """
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()

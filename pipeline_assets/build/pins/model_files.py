@@ -1,7 +1,7 @@
 """Files of a language model: configs, tokenizer files and weights.
 
-Weights must be in safetensors: a pickle can run code when it is read. A model with its own code is rejected. Files that
-loading does not need are not pinned; the pin's manifest names them, unless they are hidden.
+Weights must be in safetensors: a pickle can run code when it is read. A model with its own code is rejected. Only files
+that loading needs are pinned. The pin's manifest also names the other files, except hidden files.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _FORMAT_FIX = "use a model in the format of transformers: config.json, and weigh
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Sorted names of a model's files to pin, and `decisions` for the pin's manifest."""
+    """Files of a model to pin: sorted names, and `decisions` for the pin's manifest."""
 
     names: tuple[str, ...]
     decisions: Mapping[str, Any]
@@ -71,7 +71,7 @@ def choose_files(sizes: Mapping[str, int], read_file: Callable[[str], bytes], wh
 
 
 def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
-    """Choose the files of a chat template; InputError without a `tokenizer.json`."""
+    """Choose the files of a chat template; InputError if `tokenizer.json` is missing."""
     chosen = sorted(filter(is_template_file, names))
     if TOKENIZER_FILE not in chosen:
         raise InputError(f"{TOKENIZER_FILE} not found", where, "use a model in the format of transformers")
@@ -81,8 +81,8 @@ def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
 def _weight_files(names: Set[str], read_mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
     """Return the names of safetensors files: a single file, or an index and shards.
 
-    `read_mapping` reads a JSON file. Raise InputError, which names the model `where`, if the weights or one of their
-    shards are missing or not in safetensors.
+    `read_mapping` reads a JSON file; `where` is the model's name in errors. Raise InputError if the weights or one of
+    their shards are missing or not in safetensors.
     """
     if WEIGHTS_FILE in names:
         return {WEIGHTS_FILE}

@@ -171,8 +171,8 @@ def list_uncached(target: Target, run: Run) -> Listing:
 def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[Path]:
     """Yield a folder with exactly the files of a pinned model, as links.
 
-    The folder is in the staging directory; the links lead to the hub cache or to the pinned folder. If files of the
-    pinned folder differ from the pin, before or after use, InputError is raised.
+    The folder is in the staging directory; the links lead to the hub cache or to the pinned folder. Raise InputError if
+    files of the pinned folder differ from the pin before or after the block.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     with contextlib.ExitStack() as stack:
@@ -199,8 +199,8 @@ def template_files(
 ) -> Iterator[ChatTemplateFiles | None]:
     """Yield the files of the pinned chat template, for use in the block.
 
-    Yield None if `section` is None. In rows, the template is named `MODEL@COMMIT`; a template from a folder is named by
-    the beginning of the pin's digest. `pins` begins with the pin of the template.
+    `pins[0]` is the pin of the template. Yield None if `section` is None. The template's name in rows is `MODEL@COMMIT`
+    or, for a template from a folder, the beginning of the pin's digest.
     """
     if section is None:
         yield None
@@ -213,10 +213,10 @@ def template_files(
 
 
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, template: str | None) -> None:
-    """Raise InputError if a pinned model cannot score rows of `template`.
+    """Raise InputError if a pinned model cannot score rows whose format is `template`.
 
-    Raise UsageError if `max_length` exceeds the model's maximum length. If the recipe uses the model's tokenizer, it is
-    loaded, from a hub after fetching it. For Harmony rows, it must have Harmony's control tokens.
+    Raise UsageError if `max_length` exceeds the model's maximum length. A recipe may use the model's tokenizer. If so,
+    the tokenizer is fetched and loaded; for Harmony rows, it must have Harmony's control tokens.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]

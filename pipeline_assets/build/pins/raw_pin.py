@@ -50,7 +50,7 @@ def model_entry_name(model_name: str) -> str:
 
 
 def to_hub_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
-    """Convert manifest entries, as `hub_entry` builds them, to hub files."""
+    """Convert manifest entries that `hub_entry` built to hub files."""
     return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
 
 
@@ -88,7 +88,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 
 
 def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubFiles, threads: int) -> BuildResult:
-    """Return `pin` if hub or cache confirm each file's hash; else raise InputError."""
+    """Return `pin`; InputError if the hub contradicts the hash of an uncached file."""
     repo, commit = _repo_and_commit(recipe)
     files = to_hub_files(pin.external_inputs)
     for _ in hub_files.map_in_order(lambda file: hub.confirm_file(repo, commit, file), files, threads):

@@ -21,7 +21,7 @@ from pipeline_assets.spine.staging import StagingView
 
 
 def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tuple[dict[str, Any], SourceFolder | None]:
-    """Return recipe values that pin a source, and its folder (None for a hub source)."""
+    """Return a source's pinned recipe values, and its folder (None for a hub source)."""
     if isinstance(source, HubSource):
         return source.output_content(shard_text_bytes), None
     folder = to_source_folder(source)

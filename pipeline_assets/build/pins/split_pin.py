@@ -1,8 +1,8 @@
 """Files of a split, pinned by hash, on a hub or in a local folder.
 
-The stage is `nemotron_raw`. Most hub files are fetched whole. Of a large, uncompressed file of JSON lines, a sample
-fetches only the blocks that it reads; the local copy has the full size, with holes. The sample is the same as from
-whole files.
+The stage is `nemotron_raw`. Most hub files are fetched whole. To draw a sample from a large, uncompressed file of JSON
+lines, only the blocks that contain its rows are fetched, into a sparse local file of full size. The sample has the
+same rows as a sample from whole files.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ SPLIT_STAGE = StageVersion("nemotron_raw", 2)
 
 @dataclass(frozen=True)
 class SplitFolder(InputFolder):
-    """Split in a local dataset folder, with the recipe's file patterns by split."""
+    """Split in a local folder; `patterns` maps splits to the recipe's file patterns."""
 
     split: str
     patterns: Mapping[str, Sequence[str]]
@@ -119,8 +119,8 @@ def list_uncached(target: Target, run: Run) -> Listing:
 def split_files(pin_target: Target, run: Run, staging: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
     """Yield local files of a pinned split in the pin's order, for use in the block.
 
-    For a sample of `max_rows` rows, large hub files are sparse: see the module docstring. If the files of a folder
-    differ from the pin, before or after use, InputError is raised.
+    For a sample of `max_rows` rows, large hub files are sparse: see the module docstring. Raise InputError if files of
+    a local folder differ from the pin before or after the block.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     if pin_target.external_inputs is None:
@@ -193,7 +193,7 @@ class SampledSplit:
         return local_files
 
     def _fetch_whole_or_head(self, file_number: int, file: HubFile) -> SourceFile:
-        """Fetch a whole file, or the first block of a large uncompressed file of lines."""
+        """Fetch a whole file, or only the first block of large uncompressed JSON lines."""
         if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
             head = next(self._fetch_blocks(file, 0))
             if detect_codec(head[:HEAD_BYTES]) is None:

@@ -75,10 +75,10 @@ class DocumentChanges:
     """Differences between the documents of two artifacts, matched by id.
 
     Attributes:
-        part: Name of the compared members of two datasets; None for the artifacts' own rows.
+        part: Name of the compared members, if the artifacts are datasets; None for the artifacts' own rows.
         changed: Documents whose text or tokens differ.
         other_properties: Names of the compared properties other than text and tokens.
-        relabelled: Documents with equal text that differ in a property.
+        relabelled: Documents with equal text or tokens that differ in another property.
     """
 
     part: str | None
@@ -163,7 +163,7 @@ def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChan
 
 
 def _name_sources(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return counts with `sources`, a list in signature stores, as a dict by source."""
+    """Return counts; convert the list `sources` of signature stores to a dict by name."""
     if not isinstance(listed := counts.get("sources"), list):
         return counts
     by_source = {entry["source"]: {key: entry[key] for key in entry if key != "source"} for entry in listed}
@@ -201,7 +201,7 @@ def document_changes(
 
 
 def _open_member(dataset: Artifact, name: str) -> Artifact:
-    """Open an artifact inside a dataset by the digest in the dataset's manifest."""
+    """Open member `name` of a dataset; its digest must match the dataset's manifest."""
     return open_artifact(dataset.folder / name, member_digests(dataset.manifest)[name])
 
 
@@ -258,7 +258,7 @@ def _compare_rows(a: RowStore, b: RowStore, member: str | None, max_part_documen
 
 
 def _write_parts(folder: Path, side: str, records: _Records, part_count: int) -> None:
-    """Append each record to the file of its part, `SIDE.PART` in `folder`."""
+    """Append each record to a file `SIDE.PART` in `folder`, chosen by the id's hash."""
     # The upper 32 bits of the id's hash h, scaled: h * parts / 2**32 is in 0 … parts - 1. Hashes are uniform, so parts
     # are of about one size. h * parts fits into 64 bits, because both factors are below 2**32.
     number = (records["high"] >> np.uint64(32)) * np.uint64(part_count) >> np.uint64(32)

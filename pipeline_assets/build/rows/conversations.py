@@ -51,7 +51,7 @@ def _display_names(artifact: str, group: str) -> DisplayNames:
 
 
 def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
-    """Return a normalised row's fate in `store` by its source row; None if not found."""
+    """Return the fate in `store` of a normalised row's source row; None if not found."""
     if not isinstance(part.record, Mapping):
         return None
     source_place = part.record["source_file"], part.record["source_row"]
@@ -130,7 +130,7 @@ class _FolderRows(ConversationRows):
     Attributes:
         folders_key: Key of the row's folders in `Fate.facts`.
         outcome: Outcome for a row that is in a folder.
-        fallback: Outcome for a row in no folder; the row's `Fate.detail` lists all drop reasons of the ledger.
+        fallback: Outcome for a row in no folder. The row's drop reason is unknown: `Fate.detail` lists all reasons.
     """
 
     reads_sources, repeats_rows = False, True
@@ -163,7 +163,7 @@ class PoolRows(_FolderRows):
 class SubsetRows(_FolderRows):
     """Rows of training subsets.
 
-    Each split has two inputs: its scores and the scored rows, in pools of its dataset or in raw files.
+    Each split has two inputs: its scores, and the scored rows. The rows are in pools of the dataset or in raw files.
     """
 
     display_names = _display_names("subset", "subsets")

@@ -21,9 +21,9 @@ _Entry = TypeVar("_Entry", Decision, recipe.ContaminatedLine)
 
 
 def _find_entry(entries: Iterable[_Entry], part: Part) -> _Entry | None:
-    """Return the entry about an upstream document; None if missing.
+    """Return the first entry about the upstream document `part`; None if missing.
 
-    Source, shard and row must match as well as the id, because ids may repeat between sources and corpora.
+    The entry must have the part's id, source, shard and row, because sources and corpora may repeat ids.
     """
     place = part.id, part.source, part.shard, part.shard_row
     return next((entry for entry in entries if (entry.doc_id, entry.source, entry.shard, entry.row) == place), None)
@@ -40,7 +40,7 @@ class DerivedRows(DocumentRows):
         shards: Sequence[str] | None = None,
         outcome: str = "kept",
     ) -> Fate | None:
-        """Return the fate of `part`; None if `shards` (default: all) lack its document."""
+        """Return a part's fate; None if its document is not in `shards` (default: all)."""
         place = self.find_place({"doc_id": part.id, "source": part.source}, shards)
         return None if place is None else self.fate_at(*place, lines, facts, outcome)
 

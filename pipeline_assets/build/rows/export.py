@@ -64,7 +64,7 @@ def export(store: RowStore, export_format: ExportFormat, folder: Path, zstd_leve
 
 
 def raise_if_exists(path: Path) -> None:
-    """Raise UsageError if a path exists, also as a broken link."""
+    """Raise UsageError if a path exists, even if it is a broken link."""
     if path.is_dir():
         raise UsageError("folder already exists", path, "choose another folder, or remove this one")
     if os.path.lexists(path):
@@ -117,7 +117,7 @@ def _render_card(store: RowStore, split: CardSplit) -> bytes:
 
 
 def card_title(manifest: Manifest) -> str:
-    """Return an artifact's name; omit the part up to the first slash."""
+    """Return the name of an artifact without the part up to the first slash."""
     return manifest.name.partition("/")[2] or manifest.name
 
 

@@ -92,7 +92,7 @@ class RowSchema:
 
 @functools.cache
 def _column_struct(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msgspec.Struct]:
-    """Return a struct with only these columns, which decodes several times as fast."""
+    """Return a struct with only `columns`; decoding it is several times as fast."""
     fields = []
     for field in msgspec.structs.fields(struct):
         inner = [name.removeprefix(f"{field.name}.") for name in columns if name.startswith(f"{field.name}.")]
@@ -180,7 +180,7 @@ class FileRows(RowStore):
         raise AssertionError("the range was checked")
 
     def row_number(self, file: str, row: int) -> int:
-        """Convert a row of a file to its number in the artifact; InputError if unlisted."""
+        """Convert a row in a file to its row number; InputError if the file is unlisted."""
         if file not in self.files:
             what = f"{file} not found, but a downstream artifact refers to it"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on both")
@@ -188,7 +188,7 @@ class FileRows(RowStore):
         return sum(self.files[name] for name in names[: names.index(file)]) + row
 
     def upstream_row(self, part: Part) -> UpstreamRow:
-        """Return this artifact's row at a downstream part's `shard` and `shard_row`."""
+        """Return the row of this artifact from which a downstream part came."""
         return UpstreamRow(self, self.row_number(part.shard, part.shard_row))
 
     def upstream_row_for_source(self, file: str, source_row: int) -> UpstreamRow:
@@ -200,6 +200,6 @@ class FileRows(RowStore):
     def fate_at(
         self, file: str, row: int, lines: Sequence[str], facts: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
-        """Return the fate of the document at `row` of `file`; other arguments: see `Fate`."""
+        """Return a `Fate` with the position `row` in `file` and the other arguments."""
         place, number = {"shard": file, "shard_row": row}, self.row_number(file, row)
         return Fate(self.artifact, outcome, place=place, row_number=number, facts=facts or {}, lines=lines)

@@ -25,7 +25,7 @@ class FollowedRow:
         store: Rows of the corpus that was read from the source files.
         fate: Fate in this corpus.
         part: Document in this corpus; None if no document came from the source row.
-        rejects: Rejects of this corpus with the document's id; empty for a source row.
+        rejects: Rejects of this corpus that have the document's id; empty if a source row is followed.
         downstream: Fates in downstream artifacts, nearest first; unknown fates are last.
     """
 
@@ -78,9 +78,9 @@ def source_files(lineage: Lineage) -> Iterator[Path]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Follow the row with this id from each corpus that was read from sources.
+    """Follow the document with an id downstream from each corpus read from sources.
 
-    If only rejected rows of a corpus have the id, the result has these rejects. Corpora without the id are skipped.
+    If a corpus has the id only in rejected rows, the result lists these rejects. Corpora without the id are skipped.
     """
     for store in stores.source_row_stores():
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
@@ -153,7 +153,7 @@ def _follow_in_corpus(
 def _follow_downstream(
     stores: RowStores, store: RowStore, row_number: int, outcome: str, rejects: Sequence[Reject] = ()
 ) -> FollowedRow:
-    """Return a corpus row with the fate `outcome` and with its fates downstream."""
+    """Return a corpus row, its fate `outcome` in the corpus, and its fates downstream."""
     row = UpstreamRow(store, row_number)
     part = row.part()
     place = {"shard": part.shard, "shard_row": part.shard_row}
@@ -164,8 +164,8 @@ def _follow_downstream(
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
-    An artifact cannot be linked if all its inputs are missing and are of kinds without rows. Artifacts that read
-    sources are skipped. `find_unsearchable` reports artifacts with a missing input of a kind with rows.
+    These are artifacts whose inputs are all missing and all of kinds without rows. If a missing input is of a kind with
+    rows, `find_unsearchable` reports the artifact instead. Artifacts that read sources are skipped.
     """
     lineage = stores.lineage
     for folder, summary in lineage.manifests.items():

@@ -66,7 +66,7 @@ class RowStores:
     def find_unsourced(self) -> list[Path]:
         """List artifacts whose rows are not derived from artifacts that read source files.
 
-        Such rows, for example of published pools, were read without use of the removal list.
+        The removal list was not applied to such rows, for example to rows of published pools.
         """
         sealed, reached = self.lineage.manifests, set[Path]()
         waiting = [folder for folder, _ in self._source_row_classes()]
@@ -80,7 +80,7 @@ class RowStores:
 
 
 def _gives_rows(name: str) -> bool:
-    """Check by name whether an input contributes rows, or only serves comparisons."""
+    """Check by name whether an input contributes rows, unlike an evaluation set."""
     return not f"{name}/".startswith(_COMPARED_ONLY_KINDS)
 
 
@@ -110,12 +110,12 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
 
 
 def peek(store: RowStore, row_number: int | None = None, token_number: int | None = None) -> Row:
-    """Return a row by its number (0 by default), or the row of a token by its number."""
+    """Return the row `row_number` (default: 0), or the row with token `token_number`."""
     return store.row_at(row_number or 0 if token_number is None else store.row_of_token(token_number))
 
 
 def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
-    """Return the preview table that an artifact's kind defines, or its first rows.
+    """Return the preview table that an artifact's kind defines, else the first rows.
 
     Raise InputError if the artifact is damaged.
     """

@@ -32,7 +32,7 @@ class FoundRow(NamedTuple):
 
 
 def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
-    """Yield rows of source files named `query`, or else documents with this text.
+    """Yield rows of source files named `query`, or else documents that contain it.
 
     `query` may be the path of a file or the end of a path. White space in `query` matches any white space in a text.
     """
@@ -57,7 +57,7 @@ def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
     """Find the files of a corpus whose path equals `query` or ends with it.
 
     Returns:
-        The reason why the corpus did not read a file, by path; an empty reason if it read the file.
+        Paths of the files, each with the reason why the corpus did not read it; "" if the corpus read the file.
     """
     try:
         listing = corpus.listing(corpus.artifact.folder.name)

@@ -19,10 +19,10 @@ class HubRow:
     """A row of a hub file at a commit.
 
     Attributes:
-        row: Position from 0: a row number if `is_numbered` or `has_numbered_rows`; otherwise the byte at which the row
-            begins.
-        is_numbered: Whether `row` in a JSON lines file is the number of a nonblank line, as in snapshots, and not a
-            byte offset. False if a user wrote the address.
+        row: Row number from 0 if `is_numbered` is set or the file's rows are numbered (`has_numbered_rows`); otherwise
+            the byte offset at which the row begins.
+        is_numbered: Whether `row` counts the nonblank lines of a JSON lines file, as in snapshots, and is no byte
+            offset. False if a user wrote the address.
     """
 
     dataset: str
@@ -89,8 +89,8 @@ def format_place(row: AnySourceRow) -> str:
 def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
-    Rows are numbered from 0 (see `LocalRow`), lines from 1. A relative path starts in the current folder; if no such
-    file exists, it can be the end of the path of one of `files`.
+    Rows are numbered from 0 (see `LocalRow`), lines from 1. A relative path starts in the current folder. If no such
+    file exists, the file in `files` whose path ends with the typed path is used.
 
     Raises:
         UsageError: The text is not such an address, several of `files` match, or the file or line of a `path:line` does

@@ -1,4 +1,4 @@
-"""Sequences of a Megatron split, each the tokens of one Document of a snapshot."""
+"""Rows of a Megatron split, each with the tokens of one Document of a snapshot."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -42,7 +42,7 @@ class SplitRows(RowStore):
 
     @cached_property
     def tokenizer(self) -> HarmonyEncoder:
-        """Tokenizer of the split; tiktoken runs it, whichever library encoded the split."""
+        """Tokenizer of the split, run by tiktoken even if another library encoded it."""
         tokenizer = self.artifact.manifest.identity.tokenizer or {}
         return load_encoder(str(tokenizer.get("sha256")), driver="tiktoken")
 
@@ -50,7 +50,7 @@ class SplitRows(RowStore):
         return len(self.dataset.lengths)
 
     def __iter__(self) -> Iterator[ComparableRow]:
-        """Yield documents with tokens as content: equal tokens decode to equal texts."""
+        """Yield the id and tokens of each document; equal tokens mean equal texts."""
         first_row = 0
         with StoredParquet(self.artifact.path(DOCUMENTS_FILE)) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=["doc_id"]):
@@ -86,12 +86,12 @@ class SplitRows(RowStore):
 
     @cached_property
     def _selection(self) -> Artifact:
-        """Upstream artifact that selects shards of the snapshot for the split."""
+        """Upstream artifact that lists the snapshot's shards selected for the split."""
         return self.lineage.open_by_digest(self.artifact.manifest.identity.inputs[0]["digest"])
 
     @cached_property
     def _snapshot(self) -> DocumentRows:
-        """Documents of the snapshot that the selection refers to."""
+        """Documents of the snapshot whose shards the upstream selection lists."""
         digest = self._selection.manifest.identity.inputs[0]["digest"]
         return DocumentRows(self.lineage.open_by_digest(digest), self.lineage)
 

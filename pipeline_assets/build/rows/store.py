@@ -29,11 +29,11 @@ class Part:
         id: Id of the document or of the normalised row.
         source: Source or split that the document belongs to.
         shard, shard_row: File and row number from 0. For tokens, both refer to the corpus that contains the text.
-        text: Text, decoded from the ids if the artifact contains tokens; special tokens have their names.
+        text: Text; if the artifact contains tokens, decoded from ids, with special tokens written as their names.
         column: Position of the part's first token in the row.
         start: Position of the part's first token in the document.
         tokens: Number of the part's tokens; None if unknown.
-        record: Row as decoded from the file, for the row store; None if the artifact contains tokens.
+        record: Decoded row of the file, used by the row store; None if the artifact contains tokens.
     """
 
     id: str
@@ -131,7 +131,7 @@ class DisplayNames:
         group: Key of the kind's artifacts in JSON.
         excerpt: Word that introduces the excerpt of a row's text.
         other_properties: Properties that are compared in addition to the text; empty if none.
-        contents: Plural noun for the rows in errors.
+        contents: Plural noun for the rows in error messages.
     """
 
     artifact: str
@@ -151,7 +151,7 @@ class RowStore(ABC):
         holds_tokens: Whether rows are tokens, whose texts are stored upstream.
         mixes_documents: Whether a row may have parts of several documents.
         reads_sources: Whether rows were read from source files, not from an artifact.
-        reject_files: Files of unused input rows, by the outcome of these rows.
+        reject_files: File with the unused input rows of each outcome, such as `rejected`.
         id_name: Name of the ids in messages.
         advice: Fix that the error for an unknown id suggests.
     """
@@ -197,11 +197,11 @@ class RowStore(ABC):
         return part.id
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
-        """Return problem and fix of the error for an id that no row has."""
+        """Return the problem and the fix for an error about an unknown row id."""
         return f"no {self.display_names.row} has the {self.id_name} {row_id!r}", self.advice
 
     def check_range(self, noun: str, number: int, count: int) -> None:
-        """Raise UsageError, `NOUN NUMBER not found`, unless 0 <= number < count."""
+        """Raise UsageError (`NOUN NUMBER not found`) if `number` is not in [0, count)."""
         if not 0 <= number < count:
             fix = f"choose 0 to {count - 1:,}" if count else "choose another artifact; this one is empty"
             raise UsageError(f"{noun} {number:,} not found", self.artifact.folder, fix)
@@ -225,7 +225,7 @@ class RowStore(ABC):
         return None
 
     def fate(self, part: Part) -> Fate | None:
-        """Return an upstream row's fate in this artifact; None if it was not an input."""
+        """Return an upstream row's fate in this artifact; None if the row was no input."""
         return None
 
     def rejects(self, reject_file: str = REJECTS_FILE) -> Iterator[Reject]:
@@ -286,7 +286,7 @@ def reject_summary(reject: Reject) -> str:
 def make_text_source(
     listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str
 ) -> TextSource:
-    """Return rows of a file as a TextSource, with the file's digest in the listing."""
+    """Return a TextSource of rows in a file, with the digest that the listing states."""
     source_rows = tuple(listing.row(file, row) for row in rows)
     return TextSource(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)
 

@@ -20,16 +20,16 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines; return their number. Compress as in `write_txt`."""
+    """Write documents as JSON lines, compressed like `write_txt`; return their number."""
     return _write_converted(corpus, path, lambda lines: lines)
 
 
 def write_txt(corpus: Artifact, path: Path) -> int:
     """Write each text as one line; return the number of lines.
 
-    Line breaks become spaces. Blank texts are omitted, so `text_unit: line` reads back one document per line. The file
-    is compressed if its name ends with .gz, .bz2, .xz, .zst or .zstd, and appears when it is complete. Raise UsageError
-    if `path` is a folder, or in a sealed artifact.
+    Line breaks become spaces. Blank texts are omitted, so a recipe with `text_unit: line` reads one document per line.
+    The file is compressed if its name ends with .gz, .bz2, .xz, .zst or .zstd. The file gets its name only when it is
+    complete. Raise UsageError if `path` is a folder or is in a sealed artifact.
     """
     return _write_converted(corpus, path, lambda lines: "".join(f"{line}\n" for line in _decode_texts(lines)).encode())
 
@@ -40,7 +40,7 @@ def _decode_texts(lines: bytes) -> Iterator[str]:
 
 
 def check_named_output(path: Path, option: str, format_: Format) -> None:
-    """Check an output file; UsageError if the ending of its name is of another format."""
+    """Check an output file; UsageError if its name ends like a file of another format."""
     check_output_file(path)
     if detect_format(path.name) not in (None, format_):
         endings = ", ".join(suffix for suffix, known in FORMATS.items() if known == format_)
@@ -48,7 +48,7 @@ def check_named_output(path: Path, option: str, format_: Format) -> None:
 
 
 def check_output_file(path: Path) -> None:
-    """Raise UsageError if an output file is a folder, or in a sealed artifact."""
+    """Raise UsageError if an output file is a folder or is in a sealed artifact."""
     if path.is_dir():
         raise UsageError("output file is a folder", path, "name a file")
     if (artifact := find_artifact_above(path)) is not None:

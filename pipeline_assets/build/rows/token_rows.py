@@ -62,7 +62,7 @@ class TokenRowStore(RowStore):
     def load_tokenizer(self, recipe: AnyTokenizerRecipe, *earlier_paths: Path) -> Tokenizer:
         """Load the tokenizer of the rows.
 
-        Search for a tokenizer file in the data root, which may have moved since the build, then at `earlier_paths`.
+        Search the data root, which may have moved since the build, for the tokenizer file; then try `earlier_paths`.
         """
         if isinstance(recipe, HarmonyRecipe):
             return load_tokenizer(TokenizerFile(recipe))
@@ -135,9 +135,9 @@ class PackedRows(TokenRowStore):
             yield Part(*place, "", first, segment.start, segment.length)
 
     def _segment_draws(self, segments: list[Segment]) -> list[DocumentDraw]:
-        """Return the row of documents.parquet for each segment's document, in order.
+        """Return each segment's row of documents.parquet, in the order of the segments.
 
-        If a document was drawn in several epochs, this is the row of its last draw.
+        If a document was drawn in several epochs, the row of the last draw is returned.
         """
         lines = find_document_draws(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}

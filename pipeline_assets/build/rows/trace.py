@@ -1,8 +1,8 @@
 """Traces of rows, documents and tokens back to their source rows.
 
-The upstream text of traced tokens is encoded again and compared with the tokens, except for sentence pairs. A
-difference, or a missing or damaged artifact, raises InputError. Memory contains an index, the row and a block of each
-upstream file; for sentence pairs, the whole sample.
+To check traced tokens, the upstream text is encoded again and compared with them, except for sentence pairs. A
+difference, or a missing or damaged artifact, raises InputError. A trace loads only an index, the row and a block of
+each upstream file into memory; for sentence pairs, it loads the whole sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ def trace_row(store: RowStore, row_number: int) -> list[TracedRow]:
 
 
 def trace_token(store: RowStore, position: int) -> TracedRow:
-    """Trace token `position` of a token file to its source; UsageError if padding."""
+    """Trace token `position` of a token file to its source; UsageError for padding."""
     row = store.row_at(store.row_of_token(position))
     column = position - (row.first_token or 0)
     part = next((part for part in row.parts if part.column <= column < part.column + (part.tokens or 0)), None)
@@ -109,7 +109,7 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
 
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
-    """Trace an id's documents, at most one per source or split; UsageError if none."""
+    """Trace the documents with an id, one per source or split; UsageError if none."""
     places: dict[str, list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
         row = store.row_at(number)
@@ -161,7 +161,7 @@ def _row_text(store: RowStore, part: Part) -> TracedText:
 
 
 def _describe_token(tokenizer: Tokenizer, ids: NDArray[np.int32], number: int, position: int) -> Token:
-    """Describe a token: `number` in its document's ids, `position` in the token file."""
+    """Describe the token `ids[number]`, which is at `position` in the token file."""
     is_end, byte_offset, line, own = number == len(ids) - 1, None, None, None
     if isinstance(tokenizer, HarmonyEncoder):
         before = tokenizer.oracle.decode_bytes(ids[:number].tolist())

@@ -41,8 +41,8 @@ def render_chat(
 ) -> tuple[ParsedText, HarmonyTokens, list[int]]:
     """Render a conversation with a chat template, and prove its loss mask.
 
-    `choose_loss_mode(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages`
-    of each message in this text. `answered_calls` has an entry for each tool reply, in order: the number of the
+    `choose_loss_mode(parsed, indexes)` returns the loss mode of a rendered text; `indexes[i]` is the index in
+    `messages` of the text's message i. `answered_calls` has an entry for each tool reply, in order: the number of the
     answered call, counted from 0 in the conversation, or None. If a template cannot write several calls in a row, each
     call is rendered directly before its reply.
 
@@ -188,7 +188,7 @@ def _make_mark(index: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
 def _find_messages(
     text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], control_pattern: str
 ) -> dict[int, ParsedMessage]:
-    """Return the messages with marks in `marked`, mapped by index, in text order.
+    """Return the messages whose marks are in `marked`, by index, in text order.
 
     Raise Refusal if a mark belongs to no message, or if the template changed or repeated a message.
     """

@@ -35,10 +35,10 @@ _REMOVED_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmla
 
 
 class _StepCountInserter(NodeTransformer):
-    """Transformer that makes templates count loop turns, macro calls and containers.
+    """Transformer that makes templates count loop turns, macro calls and list items.
 
-    The parts of a new container count, because a loop that repeats `x = [x, x]` doubles the parts each time. A template
-    that reads other files raises SecurityError.
+    All parts of a new list, tuple or dict count, because a loop that repeats `x = [x, x]` doubles their number.
+    If a template reads other files, the transformer raises SecurityError.
     """
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:

@@ -37,8 +37,8 @@ class Contamination:
         best_item: Number of the item with the largest fraction of its own n-grams in the document; on ties, the lowest.
         shared_ngrams: Number of distinct n-grams of the best item in the document.
         first_word: Index of the first word in the document at which an n-gram of the best item begins.
-        is_removed: Mask of the words to remove, shape (words,): the words of items' n-grams. If documents are cut, also
-            the margins around these words, and n-grams that result from joining the texts around a cut.
+        is_removed: Mask of the words to remove, shape (words,): the words of the items' n-grams. If documents are cut,
+            it also marks the margins around these words, and n-grams that appear where a cut joins two texts.
     """
 
     document_index: int
@@ -52,7 +52,7 @@ class Contamination:
 def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
     """Find the contaminated documents of a batch, in order, and the words to remove.
 
-    Without `cut`, contaminated documents will be dropped as a whole, and `is_removed` marks the matches as evidence.
+    Without `cut`, whole documents will be dropped, so `is_removed` marks the matches only as evidence.
     """
     proposed = propose_ngrams(batch.word_hashes, batch.first_words, index.table)
     if not len(proposed.first_words):
@@ -120,7 +120,7 @@ def _matching_items(matches: NgramMatches, items: Items) -> _MatchingItems:
 
 
 def _belongs_to_items(ngrams: NDArray[np.int64], item_numbers: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
-    """Return a mask of the n-grams that at least one of these items has."""
+    """Return a mask of the n-grams that occur in at least one of the items."""
     positions, owners = _item_positions(ngrams, items)
     is_requested = np.isin(items.items[positions], item_numbers)
     # Count the requested items of each n-gram.
@@ -128,7 +128,7 @@ def _belongs_to_items(ngrams: NDArray[np.int64], item_numbers: NDArray[np.int64]
 
 
 def _item_positions(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List all items of all n-grams, n-gram after n-gram.
+    """List the items that contain each n-gram, n-gram after n-gram.
 
     Returns:
         Two arrays with an entry for each listed item: its index in `items.items`, and its n-gram's index in `ngrams`.

@@ -1,9 +1,9 @@
 """Search for n-grams in texts.
 
 The key of an n-gram is a polynomial modulo 2**64 in the odd base `POLYNOMIAL`, with the hashes of the words as
-coefficients. So the key of a longer n-gram extends the key of its first words. Keys propose n-grams; a comparison of
-the words decides. The bitmap `NgramTable.beginnings` excludes most words of a text, so that few words are looked up in
-the large table.
+coefficients. So the key of a longer n-gram extends the key of its first words. Equal keys propose a match, and a
+comparison of the words confirms it. The bitmap `NgramTable.beginnings` excludes most words of a text, so that few words
+are looked up in the large table.
 """
 
 from typing import NamedTuple
@@ -65,7 +65,7 @@ class NgramTable(NamedTuple):
         all_sizes: Distinct sizes, ascending.
         keys: Keys of all n-grams, ascending.
         by_key: For each entry of `keys`, the number of its n-gram.
-        beginnings: Bitmap of the keys of the first k words of all n-grams, where k is the smallest size. A key sets up
+        beginnings: Bitmap with a key for the first k words of each n-gram, where k is the smallest size. A key sets up
             to three bits of one uint64; the length of the array is a power of two.
     """
 
@@ -118,7 +118,7 @@ def ngram_keys(hashes: NDArray[np.uint64], starts: NDArray[np.int64], sizes: NDA
 
 
 def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
-    """Build the table of distinct n-grams, at least one, from first words and sizes."""
+    """Build a table from the first words and sizes of one or more distinct n-grams."""
     keys = ngram_keys(words.hashes, first_words, sizes)
     by_key = np.argsort(keys)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)

@@ -47,8 +47,8 @@ class DecontaminationRecipe(RecipeSection):
 
     Attributes:
         ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
-        min_item_words: Minimum number of words; shorter items are ignored. Accepted items with fewer than `ngram_words`
-            words are searched as a whole. Default: `ngram_words`, at most 8 (the smallest n-gram of GPT-3).
+        min_item_words: Minimum number of words; shorter items are ignored. Other items with fewer than `ngram_words`
+            words are searched as a whole. Default: the smaller of `ngram_words` and 8 (smallest n-gram of GPT-3).
         min_item_overlap: An item contaminates a document that has at least this fraction of the item's n-grams.
         max_items_per_ngram: Maximum number of items that may share an n-gram. N-grams in more items are ignored,
             because common phrases identify no item. Items with the same words count as one item.
@@ -150,7 +150,7 @@ class EvaluationSet:
 
 
 class DecontaminationSection(DecontaminationRecipe):
-    """Rules and evaluation sets; an item in several sets is named after the first."""
+    """Rules and evaluation sets; an item in several sets gets its name from the first."""
 
     evaluation: Annotated[tuple[EvaluationSource, ...], pydantic.Field(strict=False, min_length=1)]
 

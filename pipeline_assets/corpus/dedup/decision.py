@@ -89,14 +89,14 @@ def read_groups(deduplicated: Artifact) -> tuple[DuplicateGroup, ...]:
 
 
 def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
-    """Yield the decision on each document before deduplication, in corpus order."""
+    """Yield the decision on each document of the input corpus, in corpus order."""
     yield from read_structs(deduplicated.path(DECISIONS_FILE), Decision)
 
 
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
-    """Yield the decisions that match an argument, such as `doc_id=["a", "b"]`.
+    """Yield the decisions that match any argument, such as `doc_id=["a", "b"]`.
 
-    An argument is a key with its accepted values. A decision that matches several arguments is yielded once for each.
+    An argument maps a field to its accepted values. A decision that matches two arguments is yielded twice.
     """
     pairs = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
     pattern = re.compile(b"|".join(re.escape(b'"%s":%s' % (key.encode(), value)) + b"[,}]" for key, value in pairs))
@@ -185,7 +185,7 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 
 
 class Passage(NamedTuple):
-    """Passage of an old and a new text; `is_equal` compares normalized words."""
+    """Passage of two texts; `is_equal` is True if the normalized words are equal."""
 
     old: str
     new: str

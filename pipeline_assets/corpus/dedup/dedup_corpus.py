@@ -117,7 +117,7 @@ def prepare_run(
     settings: RunSettings,
     seen_stores: Sequence[SeenStore] = (),
 ) -> DedupRun:
-    """Prepare the deduplication of shards, with workers that load compiled code first.
+    """Prepare a `DedupRun` whose workers load compiled code before their first task.
 
     `seen_stores` has the signature stores, whose documents precede the documents of the shards.
     """

@@ -57,7 +57,7 @@ class DedupRun:
 
     @property
     def document_count(self) -> int:
-        """Number of documents in stores and shards, including rows that crash a worker."""
+        """Number of documents in stores and shards, including poison rows."""
         return sum(store.document_count for store in self.seen_stores) + sum(shard.rows for shard in self.shards)
 
     def run_tasks(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
@@ -69,7 +69,7 @@ class DedupRun:
         return read_run(self.staging.path(run.path))
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
-        """Return a bitmap of the documents whose numbers or priorities `columns` contain."""
+        """Return a bitmap of the documents that `columns` list by number or priority."""
         bitmap = empty_bitmap(self.document_count)
         for run in runs:
             for column in self.read_run(run).select(columns).columns:

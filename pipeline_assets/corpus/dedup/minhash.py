@@ -76,7 +76,7 @@ def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np
 
     Returns:
         Hashes, and offsets of shape (documents + 1,). Document d has `hashes[offsets[d] : offsets[d + 1]]`,
-        none if it has too few words.
+        which is empty if the document has too few words.
     """
     hashes, offsets = _text_shingles(batch, shingle_words)
     for start, stop in itertools.pairwise(offsets.tolist()):
@@ -136,7 +136,7 @@ def _fill_signatures(
 
 
 def band_keys(signatures: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
-    """Compute the band keys of signatures; a common key proposes a pair.
+    """Compute band keys of signatures; documents with a common key are candidates.
 
     A signature is cut twice: into bands of adjacent numbers, and into the same number of bands of numbers that are
     `bands` apart. Bands of different cuts share few numbers, so the second cut finds many more pairs.

@@ -1,9 +1,9 @@
 """Pairs found with faiss: documents whose binary sketches differ in few bits.
 
-A sketch has one bit for each number of a MinHash signature, its lowest bit after mixing (b-bit minwise hashing with b =
-1; Li and König 2010, arXiv 0910.3349). A bit is equal in two documents with probability (1 + s) / 2, where s is their
-Jaccard similarity. The search is exhaustive, so the pairs do not depend on the device. A block is a range of documents
-in the order of their priorities.
+A sketch has one bit for each number of a MinHash signature: the lowest bit of the mixed number (b-bit minwise hashing
+with b = 1; Li and König 2010, arXiv 0910.3349). Each bit is equal in two documents with probability (1 + s) / 2, where
+s is their Jaccard similarity. The search is exhaustive, so the device does not change the pairs. A task searches for
+one block of documents, a range of priorities.
 """
 
 import itertools
@@ -83,10 +83,10 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    Sketches are near if at most `recipe.max_distance` bits differ. A document is paired with at most `max_compared` + 1
-    near documents of each table of `seen_runs`, of each earlier block and of its own block. The extra one lets
-    `verify_pairs` count capped documents. Documents in the bitmap file `copies_file` are skipped; None means that no
-    document is a copy.
+    Sketches are near if at most `recipe.max_distance` bits differ. Each table of `seen_runs`, each earlier block and
+    the block itself are searched. Each search pairs a document with at most `max_compared` + 1 near documents.
+    `verify_pairs` compares one fewer, and counts a document with more pairs as capped. Documents in the bitmap file
+    `copies_file` are skipped; None means that no document is a copy.
 
     `source_starts` has the first document number and the source of each span of documents. If it is None, documents of
     different sources are paired too. `device` is the index of a GPU, or None for the CPU.
@@ -180,10 +180,10 @@ class _SketchIndex:
             self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
 
     def find_near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return pairs of near sketches: indices of queries, and of sketches in the index.
+        """Return the pairs of near sketches, as two arrays of indices.
 
-        Pairs are sorted by query, then by sketch. `queries` has the shape (queries, bytes); both results have the shape
-        (pairs,).
+        The first array has indices in `queries`, which has the shape (queries, bytes). The second has indices of
+        sketches in this index. Both arrays have the shape (pairs,) and are sorted by query, then by sketch.
         """
         if self._gpu is None:
             query, neighbour = self._search_exhaustively(queries)
@@ -218,9 +218,9 @@ def load_faiss(recipe_key: str = "dedup.near.faiss") -> ModuleType:
 
 
 def select_faiss_device(requested_gpu: int | None) -> int | None:
-    """Choose and log the device that searches: the index of a GPU, or None (CPU).
+    """Choose and log the device for searches; return a GPU's index, or None (CPU).
 
-    The CPU is chosen if no GPU is requested or usable. If GPUs are usable, but not the requested one, GPU 0 is chosen.
+    The CPU is chosen if no GPU is requested or usable. GPU 0 is chosen if the requested GPU does not exist.
     """
     faiss = load_faiss()
     gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0

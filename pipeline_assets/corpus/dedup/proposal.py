@@ -1,4 +1,4 @@
-"""Probabilities that near duplicates are proposed, with recommended settings."""
+"""Settings that propose pairs of near duplicates with a required probability."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Banding:
-    """Division of signatures into bands of `rows` numbers; equal bands propose a pair."""
+    """Bands of `rows` numbers; a pair is proposed if its signatures share a band."""
 
     bands: int
     rows: int
@@ -25,9 +25,9 @@ class Banding:
 
 
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
-    """Return the banding with the most rows that reaches `recall` at `threshold`.
+    """Return the banding with the most rows per band that reaches a required recall.
 
-    Of the pairs with similarity `threshold`, at least the fraction `recall` is expected to be proposed. More rows mean
+    A pair with similarity `threshold` must be proposed with a probability of at least `recall`. More rows per band mean
     fewer needless comparisons. If no banding reaches `recall`, return bands of one row.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
@@ -61,10 +61,10 @@ class DistanceLimit:
 
 
 def recommend_distance(bits: int, threshold: float, recall: float) -> DistanceLimit:
-    """Return the smallest distance that reaches `recall` at `threshold`.
+    """Return the smallest distance limit that reaches a required recall.
 
-    Of the pairs with similarity `threshold`, at least the fraction `recall` is expected to be proposed. If no distance
-    below half of the bits reaches `recall`, return the largest distance below half of the bits.
+    A pair with similarity `threshold` must be proposed with a probability of at least `recall`. If no distance below
+    half of the bits reaches `recall`, return the largest distance below half of the bits.
     """
     largest = max(bits // 2 - 1, 0)
     distances = (DistanceLimit(bits, max_distance) for max_distance in range(largest))

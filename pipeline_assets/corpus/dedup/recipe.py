@@ -82,12 +82,12 @@ class BinarySketchRecipe(RecipeSection):
 
 
 class NearRecipe(RecipeSection):
-    """Rules for near duplicates: `minhash` or `faiss` proposes pairs, shingles decide.
+    """Rules for near duplicates: the method that proposes pairs, and the limits.
 
     Attributes:
-        threshold: Minimum similarity of two duplicates: the Jaccard similarity of their sets of shingles.
-        max_compared: Maximum number of earlier documents with which a document is compared: for each of its bands with
-            `minhash`, or in total with `faiss`.
+        threshold: Minimum Jaccard similarity of the shingle sets of two duplicates.
+        max_compared: Maximum number of earlier documents with which a document is compared: per band of the document
+            with `minhash`, in total with `faiss`.
     """
 
     minhash: MinHashRecipe | None = None
@@ -102,7 +102,7 @@ class NearRecipe(RecipeSection):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _fill_in_proposal(cls, content: object) -> object:
-        """Fill in missing keys: recommended bands and rows, or the distance of faiss."""
+        """Fill in the keys missing in `minhash` or `faiss` with recommended values."""
         if not isinstance(content, Mapping):
             return content
         if content.get("minhash") is not None and content.get("faiss") is not None:

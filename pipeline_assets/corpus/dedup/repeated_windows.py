@@ -1,13 +1,13 @@
-"""Repetition within a source: byte windows that earlier documents have.
+"""Search for documents that repeat byte windows of earlier documents.
 
 Documents are visited in order. A window is seen if an earlier kept document has it; windows of dropped documents do not
 count, so no passage is lost because its earlier copies were dropped. A document is dropped if more than `max_share` of
 its distinct selected windows (see `window_hashes`) are seen.
 
-Three steps work on files: sort the windows of each shard; find, for each range of hashes, the windows that at least two
-documents have; decide in one pass over these windows, in the order of documents. Shards, workers and ranges do not
-change the result. Memory: the rows of one range, at least those of one hash or document; in the last step, also a bit
-for each repeated window. Files take 16 bytes per selected window.
+Step 1 sorts the windows of each shard. Step 2 finds, in each range of hashes, the windows that at least two documents
+have. Step 3 reads these windows once, in the order of documents, and decides which documents to drop. The numbers of
+shards, workers and ranges do not change the result. A step needs memory for one range, which has at least all rows of
+one hash or document; step 3 also needs a bit for each repeated window. Files take 16 bytes per selected window.
 """
 
 import functools
@@ -110,7 +110,7 @@ class ShardRepeats:
     poison_rows: frozenset[int]
 
     def shares_by_row(self) -> dict[int, float]:
-        """Map each dropped document's row to the share of its windows that are repeats."""
+        """Map the row of each dropped document to its share of repeated windows."""
         if self.dropped_range is None:
             return {}
         table = self.dropped_range.table()
@@ -126,7 +126,7 @@ def find_repeating_documents(
     refused_licences: frozenset[str],
     settings: RunSettings,
 ) -> list[ShardRepeats]:
-    """Find each shard's documents that repeat earlier documents of the source.
+    """Find, in each shard, the documents that repeat earlier documents of the source.
 
     Documents with a license tag in `refused_licences` are skipped, because the filters drop them anyway. The results
     are in the order of `shards`.
@@ -204,12 +204,12 @@ def _decide_all(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Decide which documents to drop, in order, with one range of rows in memory.
+    """Decide which documents to drop, in the order of the documents.
 
-    `window_offsets` has the number of repeated windows before each range of hashes, then their total.
+    `window_offsets` has, for each range of hashes, the number of repeated windows in the ranges before it. Its last
+    entry is the number of all repeated windows. Only one of `ranges` is in memory at a time.
 
-    Files: runs with a row for each dropped document: its `number`, and the `share` of its windows that earlier kept
-    documents have.
+    Files: runs with the `number` of each dropped document, and the `share` of its windows that are seen.
     """
     numerator, denominator = max_share.as_integer_ratio()
     seen_bitmap = np.zeros((int(window_offsets[-1]) >> 3) + 1, np.uint8)

@@ -1,9 +1,9 @@
-"""Resolution: the greedy rule that drops documents by their edges.
+"""Resolution of near duplicates: the greedy choice of the documents to drop.
 
 An edge is a pair of documents whose similarity reaches the threshold. Documents are visited in their total order. A
-document is dropped if and only if it has an edge to an earlier document that is kept. So a chain of similar pairs never
-drops a document that is unlike all kept ones. One pass over edges sorted by their later document suffices, with a bit
-for each document.
+document is dropped if and only if it has an edge to an earlier kept document. So a document that is unlike all kept
+documents is never dropped, even if a chain of edges connects them. One pass over the edges suffices if they are sorted
+by their later document. The pass needs one bit of memory for each document.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,11 +69,11 @@ def resolve_edges(dedup: DedupRun, edge_runs: Runs, copies: ExactCopies, counts:
 
 
 def drop_near_duplicates(edge_tables: Iterable[pa.Table], dropped_bitmap: NDArray[np.uint8]) -> Iterator[pa.Table]:
-    """Yield a table of dropped documents, sorted by `number`, for each table of edges.
+    """Yield, per table of edges, a table of dropped documents, sorted by `number`.
 
-    Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
-    `shingles` and `other_shingles` as in `verify_pairs`. If a document has edges to several kept documents, its row
-    names the most similar one; ties go to the first edge. The dropped documents are added to `dropped_bitmap`.
+    Columns: the `number` of the dropped document; the priority, `first`, and the id, `first_id`, of its kept document;
+    `shared`, `shingles` and `other_shingles` as in `verify_pairs`. If several kept documents are similar, the row names
+    the most similar one; ties go to the first edge. The dropped documents are added to `dropped_bitmap`.
     """
     for edges in edge_tables:
         later, earlier = to_numpy(edges["later"]), to_numpy(edges["earlier"])
@@ -95,9 +95,9 @@ def _choose_edges(
     union_sizes: NDArray[np.int64],
     dropped_bitmap: NDArray[np.uint8],
 ) -> NDArray[np.int64]:
-    """Add near duplicates to `dropped_bitmap`; return the edge that drops each.
+    """Add near duplicates to `dropped_bitmap`; return one edge for each of them.
 
-    The first four arrays have the shape (edges,), sorted by `later`. The returned edges are indices in them.
+    The first four arrays have the shape (edges,) and are sorted by `later`. The result has indices in these arrays.
     """
     chosen = np.empty(len(later), np.int64)
     count = start = 0
@@ -170,8 +170,8 @@ def decide_shard(
     copies and near duplicates; None if the recipe does not request them. For `dropped_originals_file` see
     `NearDuplicates`.
 
-    Every `duplicate_of` names a kept document. So if the original of an exact copy is dropped as a near duplicate, the
-    copy gets the original's decision, and `copy_of` names the original.
+    The `copy_of` of an exact copy names its original; every `duplicate_of` names a kept document. So if an original is
+    dropped as a near duplicate, its copies get the same decision as the original.
 
     Files: the decisions; the dropped rows as int64; for each dropped row, the number of its kept document, as int64.
     Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a document

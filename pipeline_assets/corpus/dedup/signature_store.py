@@ -1,9 +1,9 @@
 """Signature stores: hashes of earlier documents, to compare new documents with.
 
 A store has the id of each document and the hash of its normalized text. Unless the mode is `exact`, the store also has
-the shingles of each document, and the keys of its bands or its binary sketch. Deduplication of a later corpus then
-needs no earlier text. The kept documents are the same as if both corpora were deduplicated together, the earlier corpus
-first.
+the shingles of each document, and the keys of its bands or its binary sketch. With the store, a later corpus can be
+deduplicated without the texts of the earlier one. The same documents are kept as if both corpora were deduplicated
+together, with the earlier corpus first.
 """
 
 import itertools
@@ -48,8 +48,8 @@ class SeenRuns(NamedTuple):
     def tables(self, low: int = 0, high: int = KEYS_STOP) -> Iterator[pa.Table]:
         """Yield the rows with `low <= key < high`, as one table per row group.
 
-        Row groups are skipped if their statistics exclude such keys. In the column `order`, `first_number` is added, so
-        that document numbers are valid in the new corpus.
+        Row groups are skipped if their statistics exclude such keys. In the column `order`, the priorities are replaced
+        by the documents' numbers in the new corpus.
         """
         for path in self.paths:
             with StoredParquet(path) as file:
@@ -66,9 +66,9 @@ class SeenRuns(NamedTuple):
 
 
 class ShingleSetFiles(NamedTuple):
-    """Files of the shingle sets of one shard: the sets and their index, see `verify`.
+    """Two files of one shard: its shingle sets, and their index; see `verify`.
 
-    `first_number` is added to a document number in the index to get the document's number in the corpus.
+    A document's number in the corpus is its number in the index plus `first_number`.
     """
 
     first_number: int
@@ -81,7 +81,7 @@ class SeenStore:
     """Signature store whose documents precede those of a corpus.
 
     Attributes:
-        first_number: Number of the store's first document. Numbers count through all stores, then through the corpus.
+        first_number: Number of the store's first document; the corpus's documents are numbered after all stores.
         document_count: Number of documents in the store.
         documents_file: Parquet file with the id and source of each document, in order.
         hashes: Runs of the hashes of normalized texts.
@@ -103,7 +103,7 @@ class SeenStore:
 
 
 def read_with_seen_rows(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> pa.Table:
-    """Read a key range of a corpus, and the rows of stores with the same keys.
+    """Read the rows in a key range, from a corpus and from signature stores.
 
     Corpus and stores have the same columns. The first is the uint64 key; another is the priority, `order`.
     """
@@ -136,7 +136,7 @@ def open_stores(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[See
     """Open signature stores, and number their documents in the order of `stores`.
 
     Raises:
-        UsageError: An artifact is not a signature store, or its signatures cannot be compared with this recipe's.
+        UsageError: An artifact is not a signature store of this version, or its settings differ from `recipe`.
     """
     for store in stores.values():
         _check_signatures(store, recipe)

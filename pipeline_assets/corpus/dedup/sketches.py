@@ -40,9 +40,9 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
 @dataclass(frozen=True)
 class FirstNumber:
-    """Number of a shard's first document; the digest of a task does not depend on it.
+    """Number of a shard's first document, which the digest of a task does not cover.
 
-    So if a shard has moved within its corpus, `sketch_shards` renumbers the shard's finished sketches.
+    So the finished sketches of a shard are reused if this number changes: `sketch_shards` only renumbers them.
     """
 
     value: int = field(metadata=NOT_DIGESTED)
@@ -57,9 +57,9 @@ def sketch_shard(
     the recipe, `hashes` has 128-bit hashes of normalized texts, `bands` has keys of bands, and `bits` has binary
     sketches. Each folder gets about one file per 65,536 documents.
 
-    Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
-    documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the
-    quality column. Notes: `fatal`, the rows that crash a worker; `first_number`.
+    Counts: `documents`; `bytes` of text; `without_words`, documents that have no word and are compared unchanged;
+    `short`, documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents
+    with the quality column. Notes: `fatal`, the rows that crash a worker; `first_number`.
     """
     shard = replace(shard, first_number=first_number.value)
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
@@ -136,7 +136,7 @@ def _qualities(
 def _write_runs(
     blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, file_number: int
 ) -> Iterator[OutputFile]:
-    """Write blocks of tables: one run per folder, and one file with the hashes of ids.
+    """Join blocks of tables; write a run per folder, and a file with hashes of ids.
 
     `file_number` becomes part of the file names.
     """
@@ -171,7 +171,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 def sketch_shards(dedup: DedupRun) -> list[Receipt]:
     """Run `sketch_shard` on all shards.
 
-    If the number of a shard's first document has changed, its reused sketches are renumbered.
+    If the number of a shard's first document has changed, the shard's reused sketches are renumbered.
     """
     firsts = [FirstNumber(shard.first_number) for shard in dedup.shards]
     pairs = zip(dedup.shards, firsts, strict=True)

@@ -1,11 +1,11 @@
 """Sorted runs: tables sorted by their first column, read by ranges of keys.
 
-A run is an Arrow file with checksums, see `formats.checked_table`. Its columns are arrays in the file, which are mapped
-into memory, and a reader verifies the rows that it reads.
+A run is an Arrow file with checksums, see `formats.checked_table`. A reader maps the file into memory, and verifies
+only the blocks of rows that it reads.
 
-An index divides the keys of all runs into ranges: it has the paths of the runs, and the first row of each range in each
-run. A task gets only the path of the index. Runs may exceed memory by far, because one range is read and sorted at a
-time. The number of ranges depends on memory; the union of their results does not.
+An index divides the keys of all runs into ranges. It has the paths of the runs and, for each run, the first row of each
+range. A task gets the path of the index, not the paths of all runs. Only one range is read and sorted at a time, so the
+runs may be much larger than memory. Less memory means more ranges, but the union of their results is the same.
 """
 
 import itertools
@@ -128,9 +128,9 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, uniform_row_coun
 
 
 def _find_bounds(samples: NDArray[np.uint64], samples_per_range: int) -> list[int]:
-    """Return bounds of ranges with fewer than 1.5 times `samples_per_range` samples.
+    """Divide sorted samples of keys into ranges; return the bounds between them.
 
-    Only a range of one frequent key may have more.
+    A range has fewer than 1.5 times `samples_per_range` samples. Only a range of one frequent key may have more.
     """
     firsts = np.append(np.flatnonzero(is_first_in_group(samples)), len(samples))
     frequent = samples[firsts[:-1][np.diff(firsts) > samples_per_range // 2]].tolist()
@@ -140,7 +140,7 @@ def _find_bounds(samples: NDArray[np.uint64], samples_per_range: int) -> list[in
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
     """Write an index of `runs`; return the ranges of keys between adjacent bounds.
 
-    The last bound exceeds all keys. Without runs, write no index; each range is None.
+    The last bound must exceed all keys. If `runs` is empty, no index is written, and each range is None.
     """
     if not runs:
         return [None] * (len(bounds) - 1)
@@ -148,9 +148,9 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
-    """Return the number of each run's first row with key >= bound, for all bounds.
+    """Return, for each bound and run, the number of rows of the run below the bound.
 
-    Shape (bounds, runs).
+    The result has the shape (bounds, runs).
     """
     positions = np.empty((len(bounds), len(runs)), _ROW_DTYPE)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it

@@ -1,11 +1,11 @@
 """Verification of proposed pairs by the Jaccard similarity of their shingles.
 
-An edge is a pair whose similarity reaches the threshold. The shingle sets of compared documents are in files, in the
-order of the corpus. A file has, for each document, the id in UTF-8, padded with zeros to a multiple of 8 bytes, and
-then the distinct hashes of shingles as uint64, ascending. An index file has each document's number and offset, the size
-of its id in bytes and the number of its shingles. The indices of all shards are joined into one, so that a task opens
-few files. Two different shingles have equal hashes with a probability of 2**-64, so hashes are counted instead of
-shingles.
+An edge is a pair whose similarity reaches the threshold. A file of shingle sets has a record for each compared
+document, in the order of the corpus: the id in UTF-8, padded with zeros to a multiple of 8 bytes, then the distinct
+hashes of the shingles as ascending uint64. An index file has each document's number, the offset of its record, the size
+of its id in bytes, and the number of its shingles. `join_indices` joins the indices of all shards, so that a task opens
+few files. Hashes are compared instead of shingles: two different shingles have equal hashes with a probability of
+2**-64.
 """
 
 import itertools
@@ -140,7 +140,7 @@ def _read_index(path: Path, count: int = -1) -> NDArray[np.void]:
 
 
 class ShingleSets:
-    """Shingle sets of a corpus and its signature stores, opened by a joint index.
+    """Reader of all shingle sets that an index of `join_indices` lists.
 
     The constructor and `fetch` raise InputError if a file is damaged.
     """

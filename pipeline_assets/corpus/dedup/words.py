@@ -7,8 +7,8 @@ between words is one long word. In plain Python:
 
     " ".join(re.findall(r"\w+", text)) with each character c as c.lower()[0]
 
-The hash h of a word begins as its length in UTF-8 bytes. Then the bytes, padded with zeros, are mixed in eight at a
-time: `h = mix_bits(h ^ u64_view)`.
+The hash h of a word is initially the word's length in UTF-8 bytes. The bytes of the word, padded with zeros, are then
+mixed into h, eight at a time: `h = mix_bits(h ^ u64_view)`.
 """
 
 import functools

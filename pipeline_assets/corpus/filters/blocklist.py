@@ -97,7 +97,7 @@ class BlocklistFilter(Filter):
         )
 
     def _find_matches(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
-        """Yield a reason code per list, with the list's match (or None) in each document.
+        """Yield, for each list, its reason code and its match (or None) in each document.
 
         If the recipe has lists of domains or URLs, documents without a URL are counted as `WITHOUT_URL`.
         """

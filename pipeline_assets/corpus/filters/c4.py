@@ -98,8 +98,8 @@ class _Line(NamedTuple):
 def _measure_line(text: NDArray[np.uint8], position: int, document_end: int, classes: NDArray[np.uint16]) -> _Line:
     """Measure the line that begins at byte `position` of a document.
 
-    A run begins at a mark such as `!`, and includes the marks, closing quotation marks, closing brackets and whitespace
-    that follow. At most one sentence ends in a run.
+    Sentence ends are counted in runs of characters. A run begins at a mark such as `!`, and includes the marks, closing
+    quotation marks, closing brackets and whitespace that follow. At most one sentence ends in a run.
     """
     words = sentences = last = 0  # `last` has the class bits of the last character that is not whitespace
     start, end, state = position, position, _BEFORE_MARK
@@ -250,8 +250,8 @@ class C4Filter(Filter):
 class _RuleResult(NamedTuple):
     """Results of one rule for a batch of documents.
 
-    `values` has a number for each document: a count or, if `phrases` is set, an index in `phrases`. The last entry of
-    `phrases`, None, means that the document has no phrase.
+    `values` has a number for each document: a count, or an index in `phrases` if `phrases` is set. The last entry of
+    `phrases` is None: its index, -1, means that the document has no phrase.
     """
 
     reason: str

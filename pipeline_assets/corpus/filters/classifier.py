@@ -2,7 +2,7 @@
 
 The file is mapped, so that all workers share one copy of its vectors. Sums are float64 (fastText's are float32), so
 that scores with six digits are equal on all processors. Only classifiers with softmax and without quantisation, like
-DCLM's, are supported. A text is read as one line, as fastText reads it after line feeds are replaced with spaces.
+DCLM's, are supported. Line feeds are read as spaces, because fastText would classify each line by itself.
 """
 
 import mmap
@@ -95,7 +95,7 @@ def _read_matrix(mapped_file: mmap.mmap, offset: int) -> tuple[NDArray[np.float3
 
 @always_inline
 def _extend_fasttext_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
-    """Return the fastText hash of a string from the hash of all but its last byte.
+    """Extend the fastText hash of a string by one more byte, and return the new hash.
 
     The hash is 32-bit FNV-1a of signed bytes.
     """
@@ -145,8 +145,8 @@ def label_probabilities(
 ) -> NDArray[np.float64]:
     """Return the probability of each label for each text, shape (texts, labels).
 
-    A text ends at the word `</s>`, which is added if the text lacks it. If a text then has neither a word of the
-    dictionary nor an n-gram, all its probabilities are 0.
+    A text is read up to its first word `</s>`; if it has none, `</s>` is appended. All probabilities of a text are 0 if
+    none of its words is in the dictionary and it has no n-gram.
     """
     probabilities = np.zeros((len(offsets) - 1, len(classifier.output_vectors)))
     hidden, ngrams = np.empty(classifier.input_vectors.shape[1]), np.zeros(_MAX_WORDS, np.uint64)

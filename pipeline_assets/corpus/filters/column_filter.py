@@ -31,7 +31,7 @@ class ColumnFilter(Filter):
 def measure_rule(rule: ColumnRule, meta: Mapping[str, Any]) -> Measurement:
     """Apply a rule to a document's meta; a null value fails the rule.
 
-    Raise UsageError if the column is missing, or its type cannot be compared with the rule's constant.
+    Raise UsageError if the column is missing, or if the value's type cannot be compared with the rule's constant.
     """
     if rule.column not in meta:
         row = _row_hint(meta)
@@ -44,6 +44,6 @@ def measure_rule(rule: ColumnRule, meta: Mapping[str, Any]) -> Measurement:
 
 
 def _row_hint(meta: Mapping[str, Any]) -> str:
-    """Return the end of an error message, which names the source row if it is known."""
+    """Return error text that names the source row; empty if the row is unknown."""
     is_known = {"source_file", "source_row"} <= meta.keys()
     return f"; its row is {meta['source_file']}#{meta['source_row']}" if is_known else ""

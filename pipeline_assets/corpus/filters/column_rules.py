@@ -51,8 +51,8 @@ class ColumnRule:
     def passing_mask(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
         """Return a mask of the rows that pass, shape (rows,).
 
-        Arrow compares the values, because the batch may still have rows with invalid UTF-8. Raise UsageError if the
-        column is missing, or its type cannot be compared with the constant.
+        The values are compared by Arrow, because rows with invalid UTF-8 cannot be converted to Python strings. Raise
+        UsageError if the column is missing, or if its type cannot be compared with the constant.
         """
         import pyarrow.compute as pc
 

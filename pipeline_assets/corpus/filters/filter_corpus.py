@@ -50,18 +50,18 @@ def filter_shard(
     refused_licences: frozenset[str] = frozenset(),
     repeated_shares: Mapping[int, float] = MappingProxyType({}),
 ) -> Receipt:
-    """Filter the documents of a shard in order; an unchanged document keeps its bytes.
+    """Filter the documents of a shard; copy unchanged documents byte for byte.
 
-    Documents with a license tag in `refused_licences` are dropped before any filter runs. With `windows` in the recipe,
-    so are the rows in `repeated_shares` (row: share of its windows that earlier kept documents contain). If every
-    document is kept unchanged, the output shard is a link to the input shard.
+    Documents with a license tag in `refused_licences` are dropped before any filter runs. If the recipe has `windows`,
+    the rows in `repeated_shares` are dropped, too; the mapping has each row's share of windows that earlier kept
+    documents contain. If every document is kept unchanged, the output shard is a link to the input shard.
 
     Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that
     the recipe's custom step rejects.
 
-    Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed` documents; documents
-    `dropped/<reason>`; rows `rejected/<reason>`; scored documents `scored/<column>/<bin>`, also if dropped; and the sum
-    of each entry in the `changes` of kept documents, see `Candidate`.
+    Counts: `rows` read; kept `documents`, the `bytes` of their texts, and how many are `changed`; `dropped/<reason>`
+    documents; `rejected/<reason>` rows; `scored/<column>/<bin>` documents, even if dropped; and the entries of
+    `Candidate.changes`, summed over the kept documents.
 
     Notes: `STEP_SECONDS`, the time that the custom step took; missing without a custom step.
     """

@@ -4,9 +4,9 @@ A table takes 12 bytes per entry; a set of strings takes about 100. Hashes have 
 entries, a word that is not in the table has the hash of an entry with a probability below 1 in 10**13.
 
 A word is a run of letters, digits, marks and underscores. In scripts without spaces, such as Chinese and Thai, every
-character with its marks is a word, so that a listed word is found inside a run. If other characters separate two words
-of a listed phrase, any characters that are not part of a word may separate them in a text. If nothing separates them in
-the list, nothing may separate them in a text.
+character with its marks is a word, so that a listed word is found inside a run. Two words of a phrase that are adjacent
+in the list must be adjacent in a text. If other characters separate them in the list, any characters that are not part
+of a word may separate them in a text.
 """
 
 import functools
@@ -52,7 +52,7 @@ def find_value(table: HashedWords, word_hash: np.uint64) -> int:
 
 @always_inline
 def extend_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
-    """Return the hash of a string from the hash of all but its last byte."""
+    """Extend the hash of a string by one more byte, and return the new hash."""
     return (prefix_hash ^ np.uint64(byte)) * _FNV_PRIME
 
 

@@ -24,7 +24,7 @@ class Language(NamedTuple):
     """Language of a text.
 
     Attributes:
-        code: ISO 639-1, or 639-3 for a language without such a code; `und` (undetermined) if no language is found.
+        code: ISO 639-1 code, or else ISO 639-3 code; `und` (undetermined) if no language is found.
         score: Confidence of the detector, 0 to 1, rounded to four digits. Scores of two detectors are not comparable.
     """
 

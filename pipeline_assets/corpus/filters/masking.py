@@ -2,10 +2,10 @@
 
 The filter drops nothing. Its two patterns are those of datatrove's PIIFormatter. An e-mail address has three parts: a
 dot-atom of RFC 5322 that begins at a word boundary; `@`; and a domain of two or more labels, or an address in brackets.
-An IP address is four decimal octets of a public address, without leading zeros, even inside longer numbers.
+An IP address is four decimal octets without leading zeros, even inside longer numbers; only public addresses count.
 
-The masks are FineWeb's. The addresses of a document get the masks in turn, from the first mask. In datatrove, the mask
-depends on earlier documents.
+The masks are FineWeb's. The first address of a document is replaced with the first mask, the next address with the next
+mask, and so on in a cycle. In datatrove, the mask depends on earlier documents.
 """
 
 import ipaddress
@@ -123,9 +123,9 @@ def _address_start(text: bytes, search_start: int, at_sign: int) -> int | None:
 
 
 def _documents_with_dotted_numbers(batch: TextBatch) -> NDArray[np.int64]:
-    """Return the indices of documents that may have an IP address.
+    """Return the indices of the documents that may have an IP address.
 
-    These are all documents with three dots close together, each between two digits, as in every address.
+    Such documents have three dots close together, each between two digits, as in every IP address.
     """
     # This search takes a tenth of the time in which RE2 finds that a text has no address.
     dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1  # +1 because the slice begins at byte 1

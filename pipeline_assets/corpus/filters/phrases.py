@@ -30,9 +30,9 @@ class Automaton(NamedTuple):
     """Automaton of a list of phrases.
 
     Attributes:
-        next_states: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
-        prefix_bits: Table of the first four bytes of phrases, shape (1024,). For i from 0 to 3, bit `p % 64` of entry
-            256 × i + b is set if byte i of phrase p may be b, or if p may be shorter. Phrases may share a bit.
+        next_states: Next state by current state and byte, shape (states, 256). In state 0, no phrase is in progress.
+        prefix_bits: Table of the possible first four bytes of phrases, shape (1024,). For i from 0 to 3, bit `p % 64`
+            of entry 256 × i + b is set if phrase p may have byte b at index i, or may end before index i.
         match_offsets: Index in `matches` of the first phrase that ends in each state; then the number of matches.
         matches: Indices of the phrases that end in each state, state after state.
         character_counts: Number of characters of each phrase, shape (phrases,).
@@ -48,9 +48,9 @@ class Automaton(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Position in a phrase: a byte in a character's spelling, or the phrase's end.
+    """Position in a phrase: a byte in a spelling of a character, or the phrase's end.
 
-    All fields are indices. At the end of a phrase, `character` is the number of its characters.
+    All fields are indices. At the phrase's end, `character` is the number of characters in the phrase.
     """
 
     phrase: int
@@ -73,7 +73,7 @@ class _PhraseGraph:
         return node.character == len(self._spellings[node.phrase])
 
     def add_steps(self, nodes: Iterable[_Node], successors: dict[int, set[_Node]]) -> None:
-        """Add the nodes after `nodes` to `successors`, under the bytes that lead to them."""
+        """Add the nodes that follow `nodes` to `successors`, by the byte that leads there."""
         for node in nodes:
             if self.is_end(node):
                 continue
@@ -157,7 +157,7 @@ def _may_begin(text: NDArray[np.uint8], position: int, prefix_bits: NDArray[np.u
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], position: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read until a phrase ends; return the position after it, and the state there.
+    """Read until a phrase ends; return the position after the phrase, and the state.
 
     If no phrase ends at or before `end`, return `end` and state 0.
     """
@@ -217,7 +217,7 @@ class PhraseHits(NamedTuple):
     """Phrases found in a batch of documents.
 
     Attributes:
-        counts: For each document, the number of distinct phrases, or of lines with a phrase, up to its `max_counts`.
+        counts: Number of distinct phrases, or of lines with a phrase, in each document; at most its `max_counts`.
         first_phrases: Index of the phrase that ends first in each document; the lowest index if several end at the same
             byte; -1 if no phrase is found.
         line_positions: Position of one byte in each line with a phrase, ascending; empty unless lines are counted.
@@ -240,8 +240,8 @@ def find_phrases(
     """Count the distinct phrases, or the lines with a phrase, in each document.
 
     `text` and `offsets` are a `TextBatch`, and `classes` is the table of `character_classes`. `max_counts`, shape
-    (documents,), has the count at which the search of each document stops. If `counts_lines`, lines are counted, else
-    phrases. An occurrence that does not fit the scope of its phrase does not count.
+    (documents,), has the count at which the search of each document stops. If `counts_lines` is true, lines are
+    counted, otherwise phrases. Only occurrences that fit the scope of their phrase count.
     """
     counts = np.zeros(len(max_counts), np.int64)
     first_phrases = np.full(len(max_counts), -1, np.int32)

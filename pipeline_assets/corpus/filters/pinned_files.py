@@ -22,8 +22,8 @@ class PinnedFile(RecipeSection):
     """File that a filter reads.
 
     Attributes:
-        path: Absolute path, or path relative to the data root. It is not part of the recipe's `content`, because a
-            moved file changes no byte.
+        path: Absolute path, or path relative to the data root. The path is not part of the recipe's `content`, because
+            it does not change the output.
         sha256: Hash of the file. If empty, the build fails with an error that contains the actual hash.
     """
 
@@ -96,7 +96,7 @@ class FilterFiles:
 
 
 def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeProblem]:
-    """Yield an error with the hash to add for each unpinned file in a section.
+    """Yield, for each unpinned file in a section, an error with the hash to add.
 
     `keys` is the section's path in the recipe. A file that cannot be read is skipped; the build reports it.
     """

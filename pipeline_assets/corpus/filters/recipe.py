@@ -31,7 +31,7 @@ class WindowRecipe(RecipeSection):
     """Limit on text that repeats earlier documents, see `dedup.repeated_windows`.
 
     Attributes:
-        window_bytes: Number of UTF-8 bytes in a window. Shorter shared passages are found only in equal documents.
+        window_bytes: Number of UTF-8 bytes in a window. Shorter passages are found only if they are whole documents.
         every: Sampling interval: about one window in `every` is compared. A shared passage of `window_bytes + every`
             bytes is found with a probability of about 63 %.
         max_share: Maximum share of a document's compared windows that earlier kept documents contain.
@@ -139,8 +139,8 @@ class BoilerplateRecipe(RecipeSection):
     """Limit on boilerplate lines: cookie banners, rights notices, navigation.
 
     Attributes:
-        phrases: A line that contains one of these phrases, in upper or lower case, is boilerplate.
-        lines: A line that is one of these texts, in upper or lower case and apart from whitespace, is boilerplate.
+        phrases: A line that contains one of these phrases is boilerplate; case is ignored.
+        lines: A line that equals one of these texts is boilerplate; case and surrounding whitespace are ignored.
         max_line_fraction: Maximum share of a document's lines that are boilerplate.
     """
 
@@ -152,7 +152,7 @@ class BoilerplateRecipe(RecipeSection):
 class C4Recipe(RecipeSection):
     """Rules of C4 for lines and documents.
 
-    Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. Phrases and words match in upper and lower case.
+    Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. The case of phrases and words is ignored.
 
     Attributes:
         remove_lines: Whether to remove blank lines and lines that violate a rule, and to strip the other lines.
@@ -275,8 +275,8 @@ class WikipediaFilterRecipe(RecipeSection):
     """Removal of tags, templates and emptied brackets from output of wikiextractor.
 
     Attributes:
-        min_running_lines: Minimum number of lines of running text after the removal, or None. Such a line has a
-            sentence end or is long. Redirects, disambiguations and lists of links rarely have running text.
+        min_running_lines: Minimum number of lines of running text after the removal, or None. Such a line is long or
+            has a sentence end. Redirects, disambiguations and lists of links rarely have running text.
     """
 
     min_running_lines: Natural | None = 1

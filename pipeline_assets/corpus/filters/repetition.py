@@ -13,11 +13,11 @@ Where the paper is silent, these rules apply:
 - A duplicate is a copy of something earlier in the document: the first occurrence is not a duplicate.
 - All occurrences of the most frequent n-gram count, if it occurs at least twice. If several n-grams are equally
   frequent, only the first counts.
-- Words compare exactly, case and punctuation included.
+- Words are equal only if all characters are equal, including case and punctuation.
 
 datatrove 0.10 differs. It uses spaCy's tokens as words, counts spaces except in duplicate n-grams, and accepts a most
-frequent n-gram that occurs once. After a duplicate n-gram it skips n words: of a copied run of 12 words, it counts 10
-if n is 5 or 10. This module counts all 12.
+frequent n-gram that occurs once. After a duplicate n-gram, datatrove continues n words later: in a copied run of 12
+words, it counts 10 if n is 5 or 10. This module counts all 12.
 """
 
 from typing import NamedTuple, cast
@@ -39,7 +39,7 @@ _MAX_TOP_GRAM_WORDS, _MAX_GRAM_WORDS = 4, 10  # words of an n-gram
 
 
 class Scratch(NamedTuple):
-    """Working arrays for one document, for n-grams of one length at a time.
+    """Working arrays for the n-grams of one document, one length at a time.
 
     Words are indices in `WordSpans`. The arrays may have more entries than a document needs.
 
@@ -75,7 +75,7 @@ def count_repetition(
 ) -> None:
     """Set the repetition counts of a document in `counts`.
 
-    Call `find_words` before, to fill `words` and to count words, lines and paragraphs in `counts`. `u64_view` is the
+    Call `find_words` first: it fills `words`, and counts words, lines and paragraphs in `counts`. `u64_view` is the
     `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """
     number = to_int64(counts[TextCount.WORDS])
@@ -114,7 +114,7 @@ def _clear_slots(slots: NDArray[np.int32], entry_count: int) -> np.uint64:
 
 @always_inline
 def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, index_mask: np.uint64, scratch: Scratch) -> int:
-    """Return the word with this key at or after `slot`; insert `word` for a new key."""
+    """Find a word with this key from `slot` on, or insert `word`; return the word."""
     keys, slots = scratch.keys, scratch.slots
     slot &= index_mask
     # An empty slot reads as `word` itself, whose key matches, so the probe ends there.
@@ -128,7 +128,7 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, index_mask: np.u
 
 @compiled_inner
 def _assign_word_ids(u64_view: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
-    """Set each word's id in `scratch.gram_ids` to the number of the first equal word.
+    """Set each word's id in `scratch.gram_ids` to the index of its first occurrence.
 
     Also count the words of each id in `scratch.counts`, and list all words in `scratch.repeat_starts`.
     """
@@ -168,8 +168,8 @@ def _is_same_word(
 ) -> bool:
     """Check whether two words are equal.
 
-    `last_offset` is the offset in `word` of its last eight bytes, or 0 if the word is shorter. `own_bytes_mask` then
-    excludes the bytes after the word.
+    `last_offset` is the offset of the last eight bytes of `word`. If `word` has fewer than eight bytes, `last_offset`
+    is 0, and `own_bytes_mask` excludes the bytes after the word.
     """
     start, other = to_index(words.starts[word]), to_index(words.starts[earlier_word])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.

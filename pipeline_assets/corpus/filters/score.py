@@ -1,4 +1,4 @@
-"""Filter by a fastText classifier's score, which becomes a column of documents."""
+"""Filter that scores documents by a fastText classifier and stores the scores."""
 
 from collections.abc import Sequence
 from pathlib import Path

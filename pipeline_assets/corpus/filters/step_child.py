@@ -1,8 +1,8 @@
 """Process that runs the function of a custom step on one document after another.
 
-An audit hook refuses sockets, subprocesses, writes, and reads outside the folders of Python and of the system. The
-process has a network namespace of its own if the kernel allows that. Both guard against accidents; they are not a
-sandbox.
+An audit hook refuses sockets, subprocesses and writes, and allows reads only in the folders of Python and of the
+system. If the kernel allows it, the process has a network namespace of its own. Hook and namespace guard against
+accidents; they are not a sandbox.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ class _LoadedStep:
 
 
 def _check_result(line: bytes, result: object) -> StepAnswer:
-    """Return the answer for a step's result on the document `line`; raise if invalid."""
+    """Return the answer for a step's result on document `line`; raise if invalid."""
     if result is None:
         return StepAnswer("dropped", DROPPED)
     if isinstance(result, str) and (reason := _REASON.fullmatch(result)):
@@ -142,7 +142,7 @@ def _error_message(error: BaseException) -> str:
 
 
 def _isolate(parent_pid: int, memory_mib: int) -> None:
-    """Isolate this process, and end it with its parent.
+    """Isolate this process, and have it killed when its parent process ends.
 
     Disable the network, limit memory, and add the audit hook. On systems other than Linux, only the audit hook disables
     the network, and the process can outlive its parent.

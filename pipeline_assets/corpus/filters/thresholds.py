@@ -156,9 +156,9 @@ def _fill_text_counts(
     counts_repetition: bool,
     counts: NDArray[np.int64],
 ) -> None:
-    """Fill `counts`, shape (documents, len(TextCount)), except counts of phrases.
+    """Fill all columns of `counts` except `STOP_WORDS` and `BOILERPLATE_LINES`.
 
-    Repetition is counted only if `counts_repetition`, and not in documents that violate one of the `early_limits`.
+    `counts` has the shape (documents, len(TextCount)). Documents that violate an early limit get no repetition counts.
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]

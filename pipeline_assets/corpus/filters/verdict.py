@@ -1,4 +1,4 @@
-"""Verdicts of all filters in order, with the records of dropped documents."""
+"""Application of all filters in order, with the records of dropped documents."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,9 +3,9 @@
 The filter removes tags, templates and emptied brackets. The rules are based on six real extractions in three languages,
 by wikiextractor 2.66 to 3.1.0:
 
-- wikiextractor deletes templates silently and keeps the text around them: `Algeria ( ; , ; ), officially`,
-  `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. Not removed: `the comma (,)`, `main()`, `(...)` and `(1,)`.
-- wikiextractor copies tags and templates without an end unchanged.
+- wikiextractor deletes templates silently and keeps the text around them, such as `Algeria ( ; , ; ), officially`,
+  `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. Still kept: `the comma (,)`, `main()`, `(...)` and `(1,)`.
+- If a tag or template has no end, wikiextractor copies it unchanged.
 
 Time is linear in the length of the text.
 """
@@ -181,7 +181,7 @@ class WikipediaFilter(Filter):
 
 
 def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
-    """Remove markup, then all changed lines without a word; return the kept lines.
+    """Remove markup, and omit changed lines without a word; return the other lines.
 
     The second result counts the removals of markup by kind.
     """

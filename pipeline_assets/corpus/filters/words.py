@@ -26,7 +26,7 @@ _THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…
 
 
 class TextCount(IntEnum):
-    """Columns of arrays of counts, which have one row per document."""
+    """Columns of an array of counts, which has one row per document."""
 
     CHARACTERS = 0
     ASCII_CHARACTERS = 1
@@ -94,8 +94,8 @@ def find_words(
 ) -> None:
     """Find the words, lines and paragraphs of a document, and fill its `counts`.
 
-    The document is `text[offset : offset + byte_count]`. `counts` has the shape (len(TextCount),); all of it must be 0
-    at the start, except the count of stop words, which is kept.
+    The document is `text[offset : offset + byte_count]`. `counts` has the shape (len(TextCount),); before the call, all
+    counts must be 0, except the count of stop words, which this function does not change.
     """
     starts, ends, characters_before = words.starts, words.ends, words.characters_before
     at = started = ended = 0  # byte in the document, words that started, words that ended

@@ -1,8 +1,8 @@
-"""Conversion between Arrow columns and NumPy arrays, through buffers.
+"""Conversion between Arrow columns and NumPy arrays, without importing pandas.
 
-pyarrow's own conversions import pandas, which takes a quarter of a second per process. The buffers of an Arrow column
-are its validity bits (None if no value is null) and its values. A text column has three: validity bits, `rows + 1`
-int32 offsets, and bytes.
+pyarrow's own conversions import pandas, which takes a quarter of a second per process. This module uses the buffers of
+an Arrow column: validity bits (None if no value is null) and values. A text column has three buffers: validity bits,
+`rows + 1` int32 offsets, and bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Convert a column of numbers without nulls to an array, shape (rows,).
 
-    If the column has one chunk, the array is a view of it; several chunks are copied.
+    If the column has one chunk, the array is a view of the chunk; several chunks are copied.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     dtype = np.dtype(column.type.to_pandas_dtype())
@@ -50,7 +50,7 @@ def string_column(values: Sequence[str | bytes]) -> pa.StringArray:
 def widen_offsets(array: pa.Array) -> pa.Array:
     """Widen the offsets of a text or binary column to 64 bits; values are not copied.
 
-    `cast` would first create all functions of `pyarrow.compute`, which takes as long as importing pyarrow.
+    `cast` is avoided, because it first creates all of `pyarrow.compute`, which takes as long as importing pyarrow.
     """
     kind = pa.large_string() if pa.types.is_string(array.type) else pa.large_binary()
     valid, narrow, characters = array.buffers()

@@ -24,8 +24,8 @@ class TruncatedError(Exception):
 def decompress_with_arrow(file: Readable, codec_name: str) -> Iterator[bytes]:
     """Decompress all frames with a codec of pyarrow, in blocks of bounded size.
 
-    Other zstd libraries expand a whole input block in one call, up to 32,000 times. Raise TruncatedError if the input
-    is empty or ends within a frame, and OSError if it is damaged.
+    Other zstd libraries decompress a whole input block in one call, to up to 32,000 times its size. Raise
+    TruncatedError if the input is empty or ends within a frame, and OSError if the input is damaged.
     """
     import pyarrow as pa
 
@@ -74,8 +74,8 @@ ZSTD = Codec("zstd", lambda file: decompress_with_arrow(file, "zstd"))
 def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
     """Decompress an open file in blocks of 0 to `MAX_BLOCK_BYTES` bytes.
 
-    Raise InputError for the file `where` if the stream needs more than 128 MiB of memory, or is empty, truncated or
-    damaged (with the advice `fix`). After an error, discard all blocks, because a frame's checksum is at its end.
+    Raise InputError for the file `where` if the stream is empty, truncated or damaged (with the advice `fix`), or if it
+    needs more than 128 MiB of memory. After an error, discard all blocks: a frame's checksum comes last.
     """
     try:
         yield from codec.decompress_blocks(file)

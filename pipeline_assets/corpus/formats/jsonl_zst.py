@@ -45,7 +45,7 @@ class JsonlZstWriter(DurableFile):
         self.write(self._stream.flush())
 
     def output(self, name: str) -> OutputFile:
-        """Describe the finished file; `name` is its path in the staging directory."""
+        """Describe the finished file; `name` is the file's path in the staging directory."""
         return OutputFile(name, self.rows, self.bytes_written, self.sha256, self._content.hexdigest())
 
 

@@ -57,7 +57,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """Frame of the zstd index: number of its first row, and its byte offset."""
+    """Frame of the zstd index, with the number of its first row and its byte offset."""
 
     row: int
     offset: int
@@ -98,8 +98,8 @@ class PackedSetMeta(msgspec.Struct, frozen=True, kw_only=True):
 class PackedSet:
     """Open packed set; `packed[row]` is a view of the row's tokens, shape (seq_len,).
 
-    All files remain readable if another set replaces the folder. Unpickling, as in a loader's worker, opens the folder
-    again, and raises RetryableError if the digest differs.
+    All files remain readable if another set replaces the folder. Unpickling, such as in a worker of a loader, reopens
+    the folder, and raises RetryableError if the folder's digest differs.
 
     Attributes:
         digest: Digest of the manifest, or of meta.json if the folder has no manifest.
@@ -164,7 +164,7 @@ class PackedSet:
 
     @cached_property
     def _read_frame_lines(self) -> Callable[[int], list[bytes]]:
-        """Function that returns the lines of frame `number`, and caches the last frame."""
+        """Function that returns the lines of frame `number` and caches the last result."""
         where, frames = self.folder / INDEX_FILE, self.meta.index_frames
         return functools.lru_cache(maxsize=1)(functools.partial(_decompress_frame, self.index, where, frames))
 

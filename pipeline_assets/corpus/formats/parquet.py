@@ -22,7 +22,7 @@ _STRING_TYPES = {*_NARROW_TYPES, pa.large_string(), pa.large_binary()}
 
 
 class ContentHash:
-    """Sha256 of a table's schema and values, not of their storage in Parquet.
+    """Sha256 of a table's schema and values, independent of the storage in Parquet.
 
     Row groups, compression, encodings and metadata do not change the hash. Blocks of 65,536 rows are hashed column by
     column: validity bits, then all values, with zeros for nulls. Dictionaries are decoded, all NaNs are equal, and
@@ -64,7 +64,7 @@ class ContentHash:
 
 
 class _DiscardableFile(DurableFile):
-    """Durable file that can discard what Arrow still writes after an error."""
+    """Durable file that ignores all writes while `is_discarding` is true."""
 
     closed = is_discarding = False
 
@@ -76,7 +76,7 @@ class _DiscardableFile(DurableFile):
 
 
 class ParquetOutput:
-    """Writer of one zstd Parquet file, which is durable after the `with` block.
+    """Context manager that writes a zstd Parquet file, durable when the block ends.
 
     `options` are passed to `pyarrow.parquet.ParquetWriter`.
     """
@@ -116,7 +116,7 @@ class ParquetOutput:
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a file; the checksums of its pages are verified when they are read."""
+    """Open a Parquet file; each read of a page verifies the checksum of the page."""
     return pq.ParquetFile(path, page_checksum_verification=True)
 
 
@@ -155,7 +155,7 @@ def read_footer(path: Path) -> pq.FileMetaData:
 
 
 def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Read columns of a file, all by default, without `pq.read_table` and pandas."""
+    """Read columns of a file that this project wrote; None reads all columns."""
     with StoredParquet(path) as file:
         return file.read(columns)
 
@@ -179,7 +179,7 @@ def _validity_mask(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _hash_strings(hasher: Any, chunks: Sequence[pa.Array]) -> None:
-    """Hash the non-empty chunks of a string or binary column like one array."""
+    """Hash a string or binary column's non-empty chunks as if they were one array."""
     hasher.update(np.packbits(np.concatenate([_validity_mask(chunk) for chunk in chunks])).tobytes())
     buffers = [_string_buffers(_fill_nulls(chunk)) for chunk in chunks]
     for bounds, _ in buffers:
@@ -221,7 +221,7 @@ def _fill_nulls(array: pa.Array) -> pa.Array:
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
     """Return offsets (rows + 1,) and bytes of a string or binary array without nulls.
 
-    Offsets count from the start of the full buffer, but the returned bytes begin at the first offset.
+    Offsets are positions in the array's full buffer; the returned bytes begin at the first of these positions.
     """
     large = widen_offsets(array) if array.type in _NARROW_TYPES else array
     _, offsets, values = large.buffers()

@@ -15,7 +15,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return row number `row`, from 0, as {column: value}; InputError if missing."""
+    """Return row `row` (from 0) as {column: value}; raise InputError if missing."""
     first_row = 0
     with StoredParquet(path) as file:
         for group in range(file.num_row_groups):
@@ -30,7 +30,7 @@ def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict
 
 
 def rows_with_text(path: Path, column: str, texts: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield, in order, all rows whose value in a column is one of `texts`."""
+    """Yield, in order, all rows whose value in `column` is one of `texts`."""
     import pyarrow.compute as pc
 
     value_set = string_column(sorted(texts))
@@ -43,7 +43,7 @@ def rows_with_text(path: Path, column: str, texts: Collection[str]) -> Iterator[
 
 
 def find_row(path: Path, values: Mapping[str, Any]) -> int | None:
-    """Return the number of the first row whose columns have `values`, or None."""
+    """Return the number of the first row with `values` ({column: value}), or None."""
     import pyarrow.compute as pc
 
     first_row = 0

@@ -1,4 +1,4 @@
-"""Arrow columns and tables of Python values, in which None becomes null."""
+"""Conversion of Python values to Arrow columns and tables, with None as null."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def rows_to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Ta
 def to_column(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Convert Python values to a column.
 
-    Values are texts, booleans, numbers, lists of texts, or dicts. None becomes null; among dicts, None is an error.
+    Values are texts, booleans, numbers, lists of texts, or dicts. None becomes null, but is not allowed among dicts.
     """
     if pa.types.is_struct(data_type):
         children = [to_column([value[field.name] for value in values], field.type) for field in data_type]

@@ -22,8 +22,8 @@ class RowReader:
     Attributes:
         input_ids: Tokens, int32 (rows, seq_len).
         boundaries: Start (position in the row) and length of each segment, in tokens, int32 (segments, 2).
-        boundary_offsets: Index in `boundaries` of each row's first segment, then the number of all segments, int64
-            (rows + 1,).
+        boundary_offsets: Offsets into `boundaries`, int64 (rows + 1,): the segments of row `i` are
+            `boundaries[boundary_offsets[i]:boundary_offsets[i + 1]]`.
         path: File with the boundaries, named in errors.
     """
 
@@ -35,8 +35,8 @@ class RowReader:
     def read(self, row_numbers: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
         """Read a batch of rows, with run-length-encoded document numbers.
 
-        Each row has a run per segment, numbered from 0. A run of padding with the number -1 follows; its length may be
-        0. `np.repeat(numbers, lengths)` has the number of every token, row after row. Negative rows count from the end.
+        Each row has one run per segment, numbered from 0, and then a run of padding, numbered -1 and possibly empty.
+        `np.repeat(numbers, lengths)` has one number per token, row after row. Negative row numbers count from the end.
         Raise IndexError for a row that does not exist, and InputError if boundaries are damaged.
 
         Returns:
@@ -69,9 +69,9 @@ class RowReader:
 
 
 def open_row_reader(packed: PackedSet) -> RowReader:
-    """Open a reader of a set's rows; without stored boundaries, read the whole index.
+    """Open a reader of the rows of a packed set.
 
-    Raise InputError if boundaries or index are damaged.
+    Without stored boundaries, compute them from the whole index. Raise InputError if boundaries or index are damaged.
     """
     if packed.stored_boundaries is not None:
         path, (segments, offsets) = packed.folder / BOUNDARIES_FILE, packed.stored_boundaries

@@ -1,8 +1,8 @@
 """Conversations as chat messages for templates of `transformers` and TRL.
 
-A message of the analysis channel starts a new chat message and becomes its `thinking`. The text and calls that follow
-are added to the same chat message; text after text or calls starts a new message. Calls become `tool_calls` with the
-arguments as text. The instructions of a developer message become a system message.
+A message of the analysis channel starts a new chat message and becomes its `thinking`. The next text and calls are
+added to this chat message. Text that follows other text or a call starts a new chat message. Calls become `tool_calls`
+with the arguments as text. The instructions of a developer message become a system message.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ def to_chat_messages(
     splits_parts: bool = False,
     calls_by_reply: Mapping[int, int] | None = None,
 ) -> tuple[list[ChatMessage], list[dict[str, int]]]:
-    """Convert Harmony messages to chat messages, and list the source of each part.
+    """Convert Harmony messages to chat messages; return also the sources of the parts.
 
     Args:
         messages: Messages of one conversation, in order.
@@ -31,9 +31,9 @@ def to_chat_messages(
             assigns each reply to the first unanswered call of its tool.
 
     Returns:
-        Chat messages, and a dict for each of them. For the assistant, the dict maps `content` and `thinking` to the
-        indexes of their messages, and `tool_calls` to the index of the last call. For other roles, the dict is empty.
-        A developer message with empty text becomes no chat message.
+        Chat messages, and a dict for each of them. For the assistant, the dict maps each of `content`, `thinking` and
+        `tool_calls` to the index of its source in `messages`, for several calls that of the last. For other roles, the
+        dict is empty. A developer message with empty text becomes no chat message.
     """
     chats, parts, calls = list[ChatMessage](), list[dict[str, int]](), 0
     # Name (or number, with `calls_by_reply`) and id of calls without a reply.
@@ -80,7 +80,7 @@ def _tool_name(name: str | None) -> str | None:
 
 
 def extract_instructions(content: str, omits_tools: bool) -> str:
-    """Return a developer message's instructions, with its tools unless `omits_tools`."""
+    """Return a developer message's instructions; `omits_tools` removes `# Tools`."""
     if omits_tools:
         content = content[: begin if (begin := content.rfind(_TOOLS_HEADING)) >= 0 else None].removesuffix("\n\n")
     return content.removeprefix("# Instructions\n\n")

@@ -1,9 +1,8 @@
 """Rendering of messages as text, token ids and loss spans.
 
-Control tokens get their special ids; everything else is encoded as ordinary text. The tokenizer o200k Harmony gives a
-text the same ids as openai-harmony. The text between two control tokens is encoded separately, so that no text can
-produce a special id. A loss mode selects the bodies of assistant messages that count in the loss; terminators never
-count.
+Control tokens get their special ids. The text between two control tokens is encoded separately as ordinary text, so
+that no text can produce a special id. With the tokenizer o200k Harmony, the ids equal those of openai-harmony. A loss
+mode selects the bodies of assistant messages that count in the loss; terminators never count.
 """
 
 import itertools
@@ -38,8 +37,8 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 def render_harmony(messages: Sequence[Message], *, analysis: AnalysisMode, ending: Ending) -> ParsedText:
     """Render a conversation as text that `parse_harmony` can read back.
 
-    `analysis` may drop messages. If all are dropped, the text is empty, or `<|start|>assistant` if the ending is
-    `completion`. The text equals openai-harmony's rendering of the same messages with the same ending.
+    If `analysis` drops all messages, the text is empty, or `<|start|>assistant` for the ending `completion`. The text
+    equals openai-harmony's rendering of the same messages with the same ending.
 
     Raises:
         Refusal: A message has an invalid header, or content with special tokens or a lone surrogate. `Refusal.index`
@@ -103,7 +102,7 @@ class AssistantAll:
     """Loss mode that selects the bodies of all assistant messages, with two options.
 
     Bodies on the analysis channel are selected only if `analysis` is true, and arguments of calls only if `calls` is
-    true. A call on the analysis channel requires both.
+    true. A call on the analysis channel is selected only if both are true.
     """
 
     name: ClassVar = "assistant_all"
@@ -148,12 +147,12 @@ class AssistantTurns:
 
     @property
     def rule(self) -> str:
-        """Name and version of the loss mode, and chosen indexes; see `AssistantAll.rule`."""
+        """Name, version and chosen indexes of the loss mode; see `AssistantAll.rule`."""
         return f"{self.rule_prefix}{','.join(map(str, self.message_indexes))}"
 
     @classmethod
     def from_rule(cls, rule: str) -> "AssistantTurns":
-        """Parse a `rule` of this class; raise `ValueError` for any other text."""
+        """Create a loss mode from its `rule`; raise `ValueError` for any other text."""
         numbers = re.findall(r"\d{1,9}", rule.removeprefix(cls.rule_prefix), re.ASCII)
         mode = cls(tuple(sorted(set(map(int, numbers)))))
         if mode.rule != rule:
@@ -171,11 +170,11 @@ _DEFAULT_MODES: dict[str, LossMode] = {AssistantAll.name: _ASSISTANT_ALL_MODES[0
 def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     """Return a row's loss mode from its columns `loss_mode` and `loss_rule`.
 
-    `loss_rule` decides if it is set. Otherwise `loss_mode` decides, and `assistant_all` includes analysis and calls.
+    If `loss_rule` is None, `loss_mode` is used, and `assistant_all` includes analysis and calls.
 
     Raises:
-        ValueError: `loss_rule` is neither in `LOSS_MODES` nor an `AssistantTurns` rule; or it is None, and `loss_mode`
-            is unknown.
+        ValueError: `loss_rule` is set, but neither in `LOSS_MODES` nor an `AssistantTurns` rule; or `loss_rule` is
+            None, and `loss_mode` is unknown.
     """
     if loss_rule is not None and loss_rule.startswith(AssistantTurns.rule_prefix):
         return AssistantTurns.from_rule(loss_rule)
@@ -222,8 +221,8 @@ class HarmonyTokens:
     Attributes:
         ids: Shape (tokens,).
         bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). For an
-            empty body, start equals stop. In Harmony, the terminator, if present, is at the stop.
-        losses: Counts of the text's tokens and characters, and of its parts that the tokenizer cannot represent.
+            empty body, start equals stop. In Harmony, the token at the stop is the terminator, if the message has one.
+        losses: Counts of the text's tokens, unknown tokens, characters and lost characters.
     """
 
     ids: NDArray[np.int32]

@@ -97,9 +97,9 @@ class Refusal(Exception):
 class Template(StrEnum):
     """Format of a conversation as text, with a version number.
 
-    The number changes whenever the text of any conversation changes. `harmony/1`: the rendering of openai-harmony
-    0.0.8, with missing object types of tool schemas filled in (`add_object_types`). `plain/1`: only
-    `<|start|>author<|message|>…<|end|>`, as in datasets without channels; it is parsed, but not rendered.
+    The number changes whenever the text of any conversation changes. `harmony/1`: the text of openai-harmony 0.0.8,
+    after `add_object_types` has completed the tool schemas. `plain/1`: only `<|start|>author<|message|>…<|end|>`, as in
+    datasets without channels; it is parsed, but not rendered.
     """
 
     HARMONY_1 = "harmony/1"
@@ -110,7 +110,7 @@ class AnalysisMode(StrEnum):
     """Treatment of messages on the analysis channel, from any sender.
 
     `keep` renders all of them, `drop` none. `auto_drop` is openai-harmony's default: if the last assistant message is
-    on the final channel, analysis before the first final message is dropped.
+    on the final channel, analysis messages before the first final message are dropped.
     """
 
     KEEP = "keep"
@@ -121,9 +121,9 @@ class AnalysisMode(StrEnum):
 class Ending(StrEnum):
     """End of a rendered text.
 
-    `conversation`: every message ends with `<|end|>`, or `<|call|>` if it is a call. `training`: as `conversation`, but
-    a last assistant message on the final channel ends with `<|return|>`, as in `render_conversation_for_training`.
-    `completion`: as `conversation`, and `<|start|>assistant` follows.
+    `conversation`: every message ends with `<|end|>`, or `<|call|>` if it is a call. `training`: like `conversation`,
+    but a last message that the assistant sends on the final channel ends with `<|return|>`, as in
+    `render_conversation_for_training`. `completion`: like `conversation`, followed by `<|start|>assistant`.
     """
 
     TRAINING = "training"
@@ -160,10 +160,10 @@ def replace_non_finite(value: JsonValue) -> JsonValue:
 
 
 def compact_json(value: JsonValue) -> str:
-    """Encode a value as JSON without spaces; keys keep the value's order.
+    """Encode a value as JSON without spaces; keys keep their order.
 
-    Integers beyond 64 bits become floats, as in openai-harmony; other numbers are exact. openai-harmony's last digit
-    can differ for numbers that have more than 15 digits, or are below 1e-22 or above 1e22. Raise Refusal for NaN,
+    Integers beyond 64 bits become floats, as in openai-harmony; other numbers are exact. openai-harmony may write
+    another last digit if a number has more than 15 digits, is below 1e-22 or is above 1e22. Raise Refusal for NaN,
     infinity, an integer too large for a float, and a value nested deeper than `MAX_DEPTH`.
     """
     return msgspec.json.encode(_convert_numbers(value)).decode()
@@ -242,7 +242,7 @@ def render_header(
 ) -> str:
     """Return the header between `<|start|>` and `<|message|>`.
 
-    The recipient `all`, which openai-harmony omits, is refused because it could not be parsed again.
+    The recipient `all` is refused: openai-harmony omits it, so a parser could not restore it.
 
     Raises:
         Refusal: A field is empty, has spaces, `<` or a lone surrogate, or is longer than 256 characters; a tool's name

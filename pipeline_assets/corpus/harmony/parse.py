@@ -2,7 +2,7 @@
 
 Texts of both templates (`Template`) are parsed, with variants that models and the official test vectors write: a
 recipient before or after the channel, `<|return|>` after any assistant message, and a content type without
-`<|constrain|>`. openai-harmony reads such a type as the recipient if the header lacks ` to=`. Nothing is repaired.
+`<|constrain|>`. If a header lacks ` to=`, openai-harmony reads such a type as the recipient. Nothing is repaired.
 """
 
 import hashlib
@@ -64,8 +64,8 @@ class ParsedMessage(NamedTuple):
     """Message with its position in a text.
 
     Attributes:
-        terminator: Control token that ends the message; None in a text of a chat template, or if the text ends first
-            (`ending="open"`).
+        terminator: Control token that ends the message; None in a text of a chat template, and for a last message that
+            is open (`ending="open"`).
         span: Whole message, including `<|start|>` and the terminator if the text has them.
         body: Content; in Harmony, between `<|message|>` and the terminator.
     """
@@ -120,7 +120,7 @@ def parse_harmony(
             message, as in a prompt. `open`: the last message has no terminator, and its body is the rest of the text.
 
     Raises:
-        Refusal: The text is not valid, and `Refusal.position` shows where; or `opening` is a tool.
+        Refusal: The text is not valid (`Refusal.position` is the position of the fault), or `opening` is a tool.
     """
     try:
         utf8 = text.encode("utf-8")
@@ -204,11 +204,11 @@ class QualityFlags:
     """Quality flags of a text; all flags are false for text that is not valid Harmony.
 
     Attributes:
-        valid_harmony: Whether the text consists of closed messages, at least one.
+        valid_harmony: Whether the text consists of one or more closed messages.
         reason: Reason why the text is not valid; None if it is valid or empty.
         completion_nonempty: Whether the last message is the assistant's and is not blank.
         has_analysis: Whether an assistant message is on the analysis channel.
-        calls_answered: Whether the text has as many tool messages as calls, possibly none.
+        calls_answered: Whether the number of tool messages equals the number of calls; both may be 0.
     """
 
     valid_harmony: bool

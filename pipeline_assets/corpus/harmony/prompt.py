@@ -9,8 +9,8 @@ Apart from that, the types equal openai-harmony 0.0.8's for every schema, with t
 - A schema without a type becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`.
 - A list of types is rendered as names alone, without properties, items or enum.
 - In a schema with `oneOf`, type and properties are omitted.
-- If a property with `oneOf` has a description, the first variant's description is omitted. Other variants' descriptions
-  are omitted if they equal the property's. If the first variant's equals the property's, both are omitted.
+- If a property with `oneOf` has a description, the description of its first variant is omitted, and so is any variant's
+  description with the same text. If the first variant has the same text, the property's description is omitted, too.
 - Only strings are rendered from enums and examples. Quotes in enums and line breaks in descriptions of properties are
   not escaped.
 """
@@ -140,8 +140,8 @@ def _render_nullable_type(schema: _Schema, indent: str) -> str:
 def _render_default(schema: _Schema, quotes_enum_default: bool) -> str:
     """Render a schema's default as `default: …`; empty if the schema has none.
 
-    A string is written between quotes, without escapes. If the schema has an enum, a string is instead written without
-    quotes, or as JSON if `quotes_enum_default`. Any other default is written as JSON.
+    A default that is not a string is written as JSON. A string is written between quotes, without escapes. If the
+    schema has an enum, a string is written as JSON if `quotes_enum_default`, else without quotes.
     """
     if "default" not in schema:
         return ""
@@ -228,7 +228,7 @@ def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split a text at LF and CRLF; a final LF or CRLF begins no further line."""
+    """Split a text at LF and CRLF; a final LF or CRLF adds no empty line."""
     *lines, last = text.split("\n")
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 

@@ -83,7 +83,7 @@ def sql_functions() -> dict[str, Callable[..., Any]]:
 def read_condition(condition: str, frame: "pl.DataFrame") -> "pl.Expr":
     """Convert an SQL condition to a boolean expression of polars.
 
-    The condition may use the columns of `frame`, whose one row serves to check the types.
+    The condition may use the columns of `frame`. `frame` has one row, with which types are checked.
 
     Raises:
         ValueError: The condition cannot be parsed, is too large, uses anything unsupported, or is not boolean.
@@ -121,7 +121,7 @@ def _parse(condition: str) -> "exp.Expr":
 
 @functools.cache
 def _dialect() -> "Dialect":
-    """Return a Postgres dialect whose parser converts no function calls except ANY."""
+    """Return a Postgres dialect that parses all functions except ANY as plain calls."""
     # Postgres, because its `~` matches a pattern as in polars.
     from sqlglot.dialects.postgres import Postgres
     from sqlglot.parsers.postgres import PostgresParser

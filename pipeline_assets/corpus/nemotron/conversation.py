@@ -46,7 +46,7 @@ _READ_KEYS = {
 
 
 class _MessageReader:
-    """Reader of one row's messages, with state: replies depend on earlier calls.
+    """Reader of one row's messages; it remembers calls, to which replies refer.
 
     Attributes:
         counts: Counts of the row, by key:
@@ -77,14 +77,14 @@ class _MessageReader:
         """Return the messages of a row for rendering.
 
         1. The system message of the recipe comes first, if the recipe has one.
-        2. A developer message follows if the row has tools, or if its first message is a system message with text. That
-           text becomes the instructions. Later system messages become developer messages, unless they are empty.
-        3. Reasoning becomes a message on the analysis channel, unless it is blank. Calls are on the commentary channel,
-           and so is text before calls in the same message, unless it is empty. Other text of the assistant is on the
-           final channel, even if blank or empty.
+        2. A developer message follows if the row has tools, or if its first message is a system or developer message
+           with text. That text becomes the instructions. Later non-empty messages of these roles become developer ones.
+        3. Reasoning becomes a message on the analysis channel, unless it is blank. Calls, and non-empty text before
+           calls in the same message, are on the commentary channel. Other text of the assistant is on the final
+           channel, even if blank or empty.
 
-        A user or assistant message with absent or null content and without calls makes the row a reject. See also
-        `read_text` (other content), `ThinkTags` (`<think>` blocks) and `read_formalisation` (a proof without messages).
+        A row is rejected if the content of a user or assistant message without calls is absent or null. See `read_text`
+        for other content, `ThinkTags` for `<think>` blocks, and `read_formalisation` for a proof without messages.
         """
         raw_messages = row.get("messages")
         if not has_value(raw_messages):
@@ -178,7 +178,7 @@ class _MessageReader:
         ], parts[-1][1]
 
     def _read_content(self, message: Row) -> str:
-        """Return content as text; null becomes `""`, as does `[]` unless a tool sent it."""
+        """Return content as text: `""` for null, and for `[]` that is not from a tool."""
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
             return ""
@@ -209,17 +209,17 @@ class RowConversation(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
-        loss_mode: Loss mode of the row: the recipe's, without the messages that `read_train_turns` excludes. For a chat
-            template, it is a `MarkedSpans`.
+        loss_mode: Loss mode of the recipe, without the messages that `read_train_turns` excludes. For a chat template,
+            it is a `MarkedSpans`.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
         is_from_text_column: Whether the conversation comes from the row's column `text`, not from its `messages`.
-        counts: Counts of the functions that read and convert the row; `analysis_given` and `analysis_rendered` count
-            the messages on the analysis channel, before and after rendering.
+        counts: Counts from reading and converting the row. `analysis_given` and `analysis_rendered` count messages on
+            the analysis channel, before and after rendering.
         refusal: Reason why the text is not valid Harmony; None if it is valid.
         has_own_mask: Whether the row's `train_turns` chooses among the messages that count in the loss.
-        stalled_calls: Number of calls that repeat an equal call after two equal replies.
+        stalled_calls: Number of calls that repeat an earlier call, see `CallLog.count_stalled`.
         failed_checks: Names in `CHECKS` of the checks that the text fails.
         tokens: Tokens of a text of a chat template; None for Harmony, which is encoded later.
     """

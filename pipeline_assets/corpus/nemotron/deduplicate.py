@@ -126,7 +126,7 @@ def _write_by_shard(
 ) -> dict[str, Path]:
     """Write rows to a work file per shard; return the files by shard number.
 
-    `rows` has (shard number, row) pairs, sorted by number; the values of `shard_numbers` are sorted, too.
+    `rows` has (shard number, row) pairs, sorted by number. `shard_numbers` maps paths to ascending numbers.
     """
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group, paths = next(waiting, None), {}

@@ -153,7 +153,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
 def _describe_split(
     files: Sequence[SourceFile], pin_identity: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
-    """Return the inventory of a split; all shares are shares of its readable rows."""
+    """Return the inventory of a split; its shares are fractions of the readable rows."""
     rows = counts.get("rows", 0)
     read = counts.get("in", 0)
     footers = []

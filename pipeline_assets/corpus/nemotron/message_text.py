@@ -40,7 +40,7 @@ class ThinkTags(StrEnum):
 
 
 def unread_count_key(owner: str, key: str) -> str:
-    """Return the name under which an unread key is counted.
+    """Return the name of an unread key's count, such as `unread_message_keys/user.x`.
 
     `owner` names the object that has the key, such as `assistant` (a message) or `user.content[]` (a part of content).
     """
@@ -51,8 +51,8 @@ def unread_count_key(owner: str, key: str) -> str:
 def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
     """Return the text of a message's content or reasoning; raise RowFault for media.
 
-    If `role` is `tool`, parts of a type such as `file` are media only if they have a payload. A value that is returned
-    as JSON (`messages_as_json`) and each unread key of a text part are added to `counts`.
+    If `role` is `tool`, parts of a type such as `file` are media only if they have a payload. Values that are returned
+    as JSON (`messages_as_json`) and unread keys of text parts are counted in `counts`.
     """
     if isinstance(value, str):
         return value
@@ -170,9 +170,9 @@ def count_think_tags(category: str, text: str, counts: Counter[str]) -> None:
 
 
 def sum_think_tags(messages: Iterable[Message]) -> Counter[str]:
-    """Count messages with `<think>` tags by role, and answers with unpaired tags.
+    """Count messages with `<think>` tags, under the keys of `count_think_tags`.
 
-    Messages on the analysis channel count as `analysis`, whatever their role. `count_think_tags` explains the keys.
+    Messages on the analysis channel count as `analysis`, whatever their role.
     """
     counts: Counter[str] = Counter()
     for message in messages:

@@ -40,10 +40,10 @@ class NormalisedRows:
 
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
-        counts: `rows`, all rows; `documents`, kept rows; `rejected/<reason>`; `dropped/<reason>`.
-            `invalid_harmony/<reason>`: rows whose column `text` is not valid Harmony, kept or dropped for this reason.
-            Of kept rows only: `unknown_channels`, rows with an unknown channel; the sums of `_SUMMED_COLUMNS` and of
-            `RowConversation.counts`.
+        counts: `rows` (all rows), `documents` (kept rows), `rejected/<reason>` and `dropped/<reason>`.
+            `invalid_harmony/<reason>`: rows, kept or dropped for this, whose column `text` is not valid Harmony.
+            Of kept rows only: `unknown_channels` (rows with an unknown channel), the sums of `_SUMMED_COLUMNS`, and
+            the sums of `RowConversation.counts`.
         tool_lists: Canonical JSON of the tool lists that kept rows declare, by `tools_id`.
     """
 
@@ -73,7 +73,7 @@ def normalise_rows(
 ) -> NormalisedRows:
     """Normalise the rows of a block, each independently of the others.
 
-    `rows` has (position in the file, row) pairs. An unreadable row is a `Fault`, any other a mapping of JSON values.
+    `rows` has (position in the file, row) pairs. An unreadable row is a `Fault`; any other row maps columns to values.
     The caller must limit a block's size, because a column has at most 2 GiB. Rows that `removals` lists are dropped.
     """
     chat_template = encoder if isinstance(encoder, ChatTemplate) else None

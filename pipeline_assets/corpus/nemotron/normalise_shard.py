@@ -62,7 +62,7 @@ def normalise_shard(
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
-    `seed_prompts` is the file of `write_seed_prompts`; None if no seed sets are used. `origin.file` and
+    `seed_prompts` is the file that `write_seed_prompts` wrote; None without seed sets. `origin.file` and
     `origin.find_prompt` are ignored. With `template_files`, the tokenizer of the chat template encodes all rows.
     Otherwise, tiktoken also encodes one row in a thousand, and a difference raises `OracleMismatchError`.
 

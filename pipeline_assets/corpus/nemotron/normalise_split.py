@@ -58,7 +58,7 @@ _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 def row_origin(pin_identity: Identity, subset: str | None, domain: Domain) -> RowOrigin:
     """Return the origin of a split's rows, with an empty `file`.
 
-    If `subset` is None, it is the config to which the dataset card assigns the split, or else `default`.
+    If `subset` is None, the origin's subset is the card's config that has the split, or else `default`.
     """
     subset, split = subset or pin_identity.decisions.get("config") or DEFAULT_CONFIG, pin_identity.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
@@ -78,8 +78,8 @@ def normalise_split(
     """Build the normalised rows of a split; `origin.file` is ignored.
 
     Withheld prompts are restored from `seed_sets`, see `write_seed_prompts`. `template_files` has the files of the chat
-    template that `rules` name; None if `rules` name a template of Harmony. If gigatoken and tiktoken disagree on a
-    sampled row, tiktoken encodes all rows again. Raise InputError for too many rejects, an empty sample or no kept row.
+    template in `rules`; None if `rules.template` is a Harmony template. If gigatoken and tiktoken disagree on a sampled
+    row, tiktoken encodes all rows again. Raise InputError for too many rejects, an empty sample or no kept row.
     """
     seed_prompts = staging.path(f"{WORK_FOLDER}/seed_prompts.sqlite") if seed_sets else None
     if seed_prompts is not None:
@@ -166,7 +166,7 @@ def _has_listed_row(path: Path, removals: Removals) -> bool:
 
 
 def _nested_counts(counts: Mapping[str, int], key: str) -> dict[str, int]:
-    """Return the counts whose names begin with `key/`, by the rest of each name."""
+    """Return the counts whose names begin with `key/`; remove this prefix."""
     return {name.removeprefix(f"{key}/"): count for name, count in counts.items() if name.startswith(f"{key}/")}
 
 

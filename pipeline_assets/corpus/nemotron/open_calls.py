@@ -1,4 +1,4 @@
-"""Open tool calls of a conversation, matched to the replies of tools."""
+"""Matching of a conversation's tool calls with the replies of tools."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -108,8 +108,8 @@ class OpenCalls:
     def _find_call_for_unnamed_reply(self) -> int | None:
         """Return the index of the call that a reply without a name answers.
 
-        The first `_MAX_SCANNED_CALLS` open calls of the latest message with calls are scanned for a spare call, which
-        no later reply needs by id or name. If none is spare, return the first open call, or None.
+        A call is spare if no later reply needs it by id or name. Return the first spare call among the first
+        `_MAX_SCANNED_CALLS` open calls of the latest message with calls, else the first open call, else None.
         """
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED_CALLS] if self._claims else ():

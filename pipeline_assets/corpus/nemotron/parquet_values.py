@@ -1,7 +1,7 @@
 """Conversion of Parquet values to the values that JSON lines would have.
 
 Parquet stores a missing key as null, like an explicit null. So nulls in objects are removed; nulls in lists are kept.
-Parquet does not store a row's order of keys, so a tool's properties may be in another order in a text.
+Parquet does not store the order of keys, so the properties of a tool may be rendered in another order.
 """
 
 import base64
@@ -23,7 +23,7 @@ _JSON_TYPES = frozenset({str, int, float, bool, type(None)})  # most values, whi
 
 
 def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
-    """List each Parquet file's columns that are or contain structs, by file name.
+    """Map the name of each Parquet file to its columns that are or contain structs.
 
     `messages`, always a list of structs, is listed only if a field that may become JSON text (`_MESSAGE_TEXT_KEYS`)
     contains structs. Pieces that are not Parquet are skipped.

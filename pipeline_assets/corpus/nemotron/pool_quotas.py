@@ -1,7 +1,7 @@
 """Quotas of pools: a maximum number of rows, shared equally among strata.
 
-The strata of a pool take turns to select their row of lowest rank, see `scoring.row_choice`. So a quota selects all
-rows of a stratum up to a certain rank, the stratum's limit. Workers need only these limits to select rows.
+The strata of a pool take turns, and each selects its next row in the order of ranks (`scoring.row_choice`). The rank of
+the last selected row is the limit of the stratum. With the limits of all strata, workers can select rows independently.
 """
 
 from collections import Counter
@@ -25,11 +25,11 @@ RankLimits = Mapping[str, Mapping[str, int]]
 def find_rank_limits(
     candidate_files: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags_column: str
 ) -> tuple[RankLimits, dict[str, Any]]:
-    """Return the limits of pools with quotas, and these pools' counts.
+    """Return the rank limits and the counts of each pool that has a quota.
 
-    `candidate_files` lists files of candidates by split. Their column `flags_column` has a character for each of
-    `pools`: U+0001 if the row is in the pool, else U+0000. `candidates` counts these rows and `rows` counts those that
-    the quota selects, for the whole pool and for each stratum. Memory: some tens of bytes per candidate of one pool.
+    `candidate_files` lists files by split. Their column `flags_column` has one character per pool: U+0001 if the row is
+    a candidate of the pool, else U+0000. The counts of a pool are `candidates` and `rows` (the selected candidates), in
+    total and by stratum. Memory: some tens of bytes per candidate of one pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):

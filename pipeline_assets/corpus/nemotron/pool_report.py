@@ -77,8 +77,8 @@ class PoolSetSummary(msgspec.Struct, frozen=True):
     Attributes:
         rows: Number of rows in at least one pool. A row in several pools is counted once, and so are its tokens.
         ledger: Ledger of the deduplicated rows from which the pools are selected.
-        left_out: Pools without rows because no accepted row has a value in their columns, with the reason.
-        empty: Other pools without rows, each with the number of rows that meet each of its conditions.
+        left_out: Reason for each pool that is empty because no row with an accepted licence has a value in its columns.
+        empty: For each other pool without rows, the number of rows that meet each condition.
         correctness_gap: Rows that are in no pool although their correctness is known: count, range and examples.
         quotas: Candidates and rows of each pool with a quota, in total and by stratum; unset without quotas.
     """
@@ -174,7 +174,7 @@ def _list_buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, 
 
 
 def count_bucket(paths_by_pool: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
-    """Count a bucket's rows by pool, in notes that `report_on_pools` adds up."""
+    """Count a bucket's rows by pool; return the counts as notes of a receipt."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     distinct: Counter[str] = Counter()

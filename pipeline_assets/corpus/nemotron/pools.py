@@ -171,7 +171,7 @@ def spill_rows(
 def _read_pool_rows(
     split: str, path: Path, pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str], gaps: list[dict[str, Any]]
 ) -> Iterator[pa.Table]:
-    """Yield a table per row group of a file: the rows that are in a pool.
+    """Yield a table of the rows that are in a pool, for each row group of a file.
 
     The added column `_FLAGS_COLUMN` has a character for each of `pools`: U+0001 if the row is in the pool, else U+0000.
     All rows are added to `counts`; for each row group, the result of `_describe_correctness_gap` is added to `gaps`.

@@ -207,7 +207,7 @@ def condition_mask(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns of the conditions that a row without any value does not meet."""
+    """Return the columns of each condition that is false for a row without values."""
     unmet = (parse_condition(condition) for condition in conditions if not condition_mask(_example_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 

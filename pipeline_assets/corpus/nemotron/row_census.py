@@ -102,7 +102,7 @@ class RowCensus:
         self._paths: Counter[NamePath] = Counter()
 
     def add_row(self, row: Mapping[str, Any], json_row: Row | None = None) -> None:
-        """Count a row; `json_row` is a Parquet row as JSON values, None for JSON rows."""
+        """Count a row; for Parquet, `json_row` is the row as JSON values, otherwise None."""
         self.rows += 1
         self._count_shape(("columns",), row)
         standard = _standard_row(row)

@@ -39,8 +39,8 @@ def row_id(row: Row, dataset: str, split: str) -> str:
     """Return the uuid of a row, or else the hex sha256 of its content.
 
     The hash covers dataset, split, uuid and the source columns in `_IDENTITY_COLUMNS`, as canonical JSON. A uuid that
-    ends in `#` and digits is also replaced, because it could equal a numbered repeat. Missing values (`has_value`) do
-    not change the hash, so JSON lines and Parquet give the same id.
+    ends in `#` and digits is also replaced by a hash, because it could equal a numbered repeat. Missing values
+    (`has_value`) do not change the hash, so JSON lines and Parquet give the same id.
     """
     uuid = to_text(row.get("uuid"))
     if uuid is not None and is_row_id(uuid):
@@ -93,8 +93,8 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     condition, and `meta_solved_bin` describes all attempts.
 
     A condition is ignored if its `count` is 0, or its `pass` is not between 0 and `count`. If `count` or `pass` is not
-    an integer, only `accuracy` is used, and `meta_pass_k` and `meta_correct_count` are null. If `accuracy` is not a
-    share either, the condition is ignored. Numbers may be text. Shares are rounded to four digits.
+    an integer, only `accuracy` is used, and `meta_pass_k` and `meta_correct_count` are null. An `accuracy` that is used
+    must be from 0 to 1, otherwise the condition is ignored. Numbers may be text. Shares are rounded to four digits.
     """
     valid = {}
     for condition in EVALUATION_CONDITIONS:
@@ -232,7 +232,7 @@ def _encode_unused_columns(row: Row, rules: RowsRecipe) -> str | None:
 
 
 def _to_texts(value: JsonValue) -> list[str]:
-    """Return a column's value, or the items of a list, as texts; omit missing texts."""
+    """Convert a value, or each item of a list, to text; omit missing values."""
     values = value if isinstance(value, list) else [value]
     return [text for text in map(to_text, values) if text is not None]
 
@@ -281,7 +281,7 @@ def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss_mode: LossMode) -
 def has_completion(conversation: RowConversation) -> bool:
     """Check whether the last message is non-blank and counts in the loss.
 
-    If the row has its own mask, check instead whether any message that counts is non-blank.
+    If the row has its own mask (`train_turns`), check instead whether any message that counts is non-blank.
     """
     messages = conversation.parsed.conversation
     counting, last = loss_message_indexes(conversation.parsed, conversation.loss_mode), len(messages) - 1

@@ -1,7 +1,7 @@
 """Values of source rows: missing values, canonical JSON and reasons of rejects.
 
-A value is missing if it is absent, null, `""` or `[]`. These are not distinguished, because the same row may arrive as
-published JSON, which omits keys, or through Arrow, which sets omitted keys to null.
+A value is missing if it is absent, null, `""` or `[]`. These four are not distinguished, because the same row may
+arrive as published JSON, which omits keys, or through Arrow, which sets omitted keys to null.
 """
 
 import json

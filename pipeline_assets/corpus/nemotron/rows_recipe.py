@@ -83,9 +83,9 @@ class RowsRecipe(RecipeSection):
     """Rules that turn source rows into texts and files.
 
     Attributes:
-        template: Harmony template or chat template that renders conversations. A row that has a Harmony text is
-            rendered only by a chat template.
-        analysis: Treatment of reasoning; no effect on a row that has a text.
+        template: Harmony template or chat template that renders conversations. A Harmony template keeps a row's own
+            Harmony text; a chat template renders it, too.
+        analysis: Treatment of messages on the analysis channel; no effect on a row that has a text.
         loss: Loss mode, which decides which message bodies count as completion.
         system: System message before each rendered conversation, or null. A row's tools are in the developer message. A
             chat template ignores `system`.
@@ -150,7 +150,7 @@ class RowsRecipe(RecipeSection):
         return name
 
     def content_without_tokenizer(self) -> dict[str, Any]:
-        """Return the section's content without the tokenizer, which has its own entry.
+        """Return the section's content without the tokenizer, which is stored separately.
 
         A chat template's folder is replaced by a dot, because its path changes no byte.
         """

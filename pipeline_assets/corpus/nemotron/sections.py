@@ -41,10 +41,10 @@ class DeduplicateRecipe(RecipeSection):
 
     Attributes:
         min_completion_tokens: A row with fewer completion tokens is dropped.
-        scope: Rows that are compared: of one split, of one dataset, or of the whole recipe.
+        scope: Scope of each comparison of rows: one split, one dataset, or the whole recipe.
         near: Similarity of near duplicates; None to skip the search.
-        near_duplicates: Treatment of near duplicates: `tag` or `drop`. Of each group, the row with the highest
-            correctness is kept; of several such rows, the first.
+        near_duplicates: Treatment of near duplicates: `tag` or `drop`. The row with the highest correctness represents
+            its group and is kept; of several such rows, the first.
     """
 
     min_completion_tokens: int = pydantic.Field(8, ge=0)

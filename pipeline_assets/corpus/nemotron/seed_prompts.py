@@ -25,7 +25,7 @@ def write_seed_prompts(path: Path, seed_sets: Sequence[tuple[str, Sequence[Sourc
     """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
     Each entry of `seed_sets` has the prompt column and the files of a set. A text in that column is a prompt. If the
-    value is a list of messages, also as JSON text, the first user message is a prompt too. Unreadable rows and other
+    value is a list of messages, or JSON text of one, its first user message is a prompt, too. Unreadable rows and other
     values are skipped. Raise `InputError` if a set adds no new prompt.
     """
     path.unlink(missing_ok=True)  # of an interrupted build

@@ -44,7 +44,7 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class RowShard:
-    """Shard of pieces of a split's files, in file order; its name is a number.
+    """Shard whose pieces are in the order of a split's files; its name is a number.
 
     Attributes:
         row_limits: Maximum number of rows to read from the start of each piece; None for all rows. If a piece has fewer
@@ -61,7 +61,7 @@ class RowShard:
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
     """Plan shards of about `shard_bytes`, in file order.
 
-    Raise InputError for a damaged file, and for a Parquet file with the file name of JSON lines.
+    Raise InputError for a damaged file, and for a Parquet file that has a suffix of JSON lines.
     """
     pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
@@ -109,8 +109,8 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
 
     `limit` is the maximum number of rows and rejects together; None reads all. Blank lines are skipped. Reasons of
     rejects: `cut_off` (the last line of a file has no newline and cannot be read), `not_json`, `wrong_type` (not an
-    object), `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raise `InputError` if the size
-    of the file changed after it was planned.
+    object), `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raise `InputError` if the size of
+    the file changed after the piece was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _read_lines(piece_lines(piece))
     file = piece.file.name

@@ -4,8 +4,8 @@ Files, columns and row counts are read at the pinned revision. Rules (see "Files
 
 1. The `configs` of the card's YAML name the files of each split. If several configs have splits of the same name, each
    of these splits is named after its config: `<config>` if the config has one split, else `<config>_<split>`.
-2. A file belongs to the split that its name contains if the card names no files, or names only the folder of the file's
-   config (`data_dir`).
+2. If the card names no files, or only the folder of a config (`data_dir`), a file belongs to the split that the file
+   name contains.
 3. If a split has JSON lines and Parquet files, only the JSON lines are read.
 """
 
@@ -150,7 +150,7 @@ def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
 
 
 def _find_card_splits(configs: Sequence[Config], paths: Sequence[str], where: str) -> dict[str, SplitFiles]:
-    """Return the splits of all configs of a card, with names by rule 1 of this module."""
+    """Return the splits of a card's configs, named by rule 1 of the module docstring."""
     same_name: dict[str, list[str]] = {}
     for path in filter(detect_format, paths):
         same_name.setdefault(split_from_file_name(path), []).append(path)

@@ -1,4 +1,4 @@
-"""Log of calls and replies, which counts calls that repeat after equal replies."""
+"""Log of calls and replies that counts calls repeated after equal replies."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
@@ -41,8 +41,8 @@ class CallLog:
     def count_stalled(self) -> int:
         """Count calls that are repeated after two equal replies.
 
-        A call counts if the last two replies to earlier calls that are equal to it were equal. Calls are equal if they
-        name the same tool with the same arguments, in any order of keys. Other calls may be in between.
+        Calls are equal if they name the same tool with the same arguments, in any order of keys. A call counts if
+        earlier equal calls have two or more replies, and the last two are equal. Other calls may be in between.
         """
         calls_by_tool = Counter(name for name, _ in self.calls)
         if max(calls_by_tool.values(), default=0) <= _MIN_EQUAL_REPLIES:

@@ -41,7 +41,7 @@ def has_known_channels(parsed: ParsedText) -> bool | None:
 
 
 def count_control_characters(parsed: ParsedText) -> int:
-    r"""Count a text's control characters, and their escapes in messages that are JSON.
+    r"""Count control characters in a text, and escapes of them in its JSON messages.
 
     Control characters are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular
     results from LaTeX's `\boxed` and `\begin` in JSON with a single backslash.

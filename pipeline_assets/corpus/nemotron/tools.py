@@ -47,7 +47,7 @@ _JSON_TYPES = {"array", "boolean", "integer", "null", "number", "object", "strin
 class CompiledSchema:
     """Compiled JSON Schema of a tool's arguments.
 
-    If the schema is neither an object nor a boolean, any value fits it; if it is too complex, no value does.
+    Any value fits a schema that is neither an object nor a boolean. No value fits a schema that is too complex.
     """
 
     def __init__(self, schema: JsonValue) -> None:
@@ -62,7 +62,7 @@ class CompiledSchema:
         return self._validator is not None and self._validator.is_valid(value)
 
     def max_steps(self, characters: int) -> int:
-        """Return an upper bound of the steps to check JSON of `characters` characters."""
+        """Return the maximum number of steps to check JSON of `characters` characters."""
         return self._weight * (_STEPS_PER_PART + characters)
 
 
@@ -155,7 +155,7 @@ class _SchemaRewriter:
         return read if read.keys() == schemas.keys() else read | {"": True}
 
     def _read_pattern(self, pattern: JsonValue) -> str | None:
-        """Return a pattern that the library accepts (linear time, low memory), else None."""
+        """Return the pattern if the library accepts it (linear time, low memory), or None."""
         self._spend_budget(_PATTERN_WEIGHT)
         try:
             return pattern if isinstance(pattern, str) and _compile_validator({"pattern": pattern}) else None
@@ -334,8 +334,8 @@ def _decode_arguments(call: Message) -> JsonValue:
 def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bool:
     """Check whether each call names a declared tool and fits its schema.
 
-    Arguments must be a JSON object. A tool without declared parameters accepts any object. The result is True without
-    calls, and False if the checks of all calls could take more than `MAX_STEPS` steps.
+    Arguments must be a JSON object. A tool without declared parameters accepts any object. If `calls` is empty, the
+    result is True. If all checks could take more than `MAX_STEPS` steps, the result is False.
     """
     steps = 0
     for call in calls:

@@ -33,8 +33,8 @@ def write_outcomes(
 ) -> int:
     """Write Documents and rejects, and count dropped rows; return the outcome count.
 
-    A string in `outcomes` is the reason code of a dropped row. A licence tag that the table `licences` lacks may be a
-    known spelling. It is replaced by that licence's tag, or else by `unknown`. If `licences` is None, tags are kept.
+    A string in `outcomes` is the reason code of a dropped row. A licence tag that is not in the table `licences` is
+    replaced: by the tag that the table has for this spelling, or by `unknown`. If `licences` is None, tags are kept.
     """
     batch: list[Document] = []
     characters = number = 0
@@ -87,7 +87,7 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, whose rejects may slightly exceed the limit; else None.
+        lost_files: Unreadable files of a local source; None for other sources, which get no minimum of allowed rejects.
     """
 
     receipts: Mapping[str, Receipt]
@@ -111,8 +111,8 @@ def finish_source(
     """Check a source's rejects and Documents, and write its final shards and counts.
 
     Documents on the list `removals` are dropped. Raise InputError if the unexpected rejects or the lost files exceed
-    `max_reject_fraction`, more than 1 % of the documents had NUL characters, or no document is kept. The last two
-    errors name `where`, or by default the build's target. `fix` is the advice if no row became a document.
+    `max_reject_fraction`. Raise InputError about `where` (by default, the build's target) if more than 1 % of the
+    documents had NUL characters, or no document is kept. `fix` is the advice if no row became a document.
     """
     receipts = list(source.receipts.values())
     counts = total_counts([*receipts, Receipt([], source.unsharded_counts)])

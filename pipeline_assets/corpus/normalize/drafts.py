@@ -1,6 +1,6 @@
 """Drafts of recipe sections for a folder, from file names and first rows.
 
-A recipe can be built from the drafts unchanged. Their notes explain values to the user, and mark guesses.
+Drafts are complete: a recipe with unchanged drafts can be built. Notes explain values to the user and mark guesses.
 """
 
 import fnmatch
@@ -62,7 +62,7 @@ class SectionDraft:
     """Draft of a source's recipe section, with notes on some of its keys.
 
     Attributes:
-        guess_message: Message on a text column that was guessed, or empty.
+        guess_message: Message about a guessed text column; empty if it was not guessed.
     """
 
     content: Mapping[str, Any]
@@ -77,7 +77,7 @@ def draft_sources(folder: SourceFolder, source_name: str) -> tuple[list[SectionD
     Stack Exchange has the name of its host, and a source of Wikipedia pages the name `wikipedia`.
 
     Returns:
-        The drafts, and messages on files that no draft reads, on links, and on files with equal contents.
+        The drafts, and messages about files that no draft reads, about links, and about files with equal contents.
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in FILE_DESCRIPTIONS}
     left_out = LeftOutFiles(list)
@@ -118,7 +118,7 @@ def _source_kind(file: SourceFile) -> str:
 
 
 def _is_wikiextractor_output(file: SourceFile) -> bool:
-    """Check by name or first page whether wikiextractor wrote a Wikipedia file."""
+    """Check by name or first page if a file is Wikipedia text from wikiextractor."""
     is_named = re.fullmatch("wiki_[0-9][0-9]", strip_compression_suffix(file.path.name)) is not None
     try:
         _, page = next(read_pages(ByteRange(file)), (0, None))
@@ -167,7 +167,7 @@ def _draft_wikipedia(folder: SourceFolder, page_files: Sequence[SourceFile]) -> 
 def _draft_local(
     folder: SourceFolder, files: Sequence[SourceFile], source_name: str, left_out: LeftOutFiles
 ) -> Iterator[SectionDraft]:
-    """Draft a section per text column; the first gets the files without columns, too."""
+    """Draft a section per text column; the first also gets all files without columns."""
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     guesses: dict[str, str] = {}
@@ -216,7 +216,7 @@ def _draft_local(
 
 
 def _ids_with_text_hashes(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
-    """Yield (id in a default column, hash of the text) of each row that has both."""
+    """Yield (id, text hash) of each row with a text, and an id in a default column."""
     for row in rows:
         columns = (find_column(row, name) for name in LicensedColumns().id or ())
         doc_id = next((str(column.value) for column in columns if column and type(column.value) in (str, int)), "")
@@ -238,11 +238,11 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
 
 
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
-    """Return the usual column for texts, or else the column with the most letters.
+    """Return the text column: one with a usual name, or else that with most letters.
 
-    A column in a nested object is returned as a path, such as `body.text`. If no column has a usual name, raise
-    InputError for conversations and for rows without text. Raise InputError also for a file of one object, such as
-    settings, without a top-level column of a usual name.
+    A column in a nested object is returned as a path, such as `body.text`. Raise InputError if no column has a usual
+    name and the rows are conversations or have no text. Raise InputError also for a file of one object, such as
+    settings, if no top-level column has a usual name.
     """
     letters: Counter[str] = Counter()
     for row in rows:
@@ -283,8 +283,8 @@ def _is_conversation(value: object) -> bool:
 def _selection_keys(folder: SourceFolder, selected_files: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return recipe keys that select files: `files` and, if needed, `exclude`.
 
-    `files` has the patterns of `folder`, or suffixes of the selected files if the only pattern is `**/*`. `exclude` has
-    the other matches. If these are half of all matches or more, `files` has file names instead.
+    `files` has the patterns of `folder`; a lone `**/*` is narrowed to the selected files' suffixes. `exclude` has the
+    folder's exclusions and unselected matches. If half of the matches or more are unselected, `files` has only names.
     """
     names = {file.name for file in selected_files}
     patterns = list(folder.patterns)

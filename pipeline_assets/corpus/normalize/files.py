@@ -1,6 +1,6 @@
 """Stage `normalize` for local files.
 
-A shard consists of consecutive pieces of the files; for Stack Exchange, of the threads of a range of question ids.
+Each shard converts consecutive pieces of the files. For Stack Exchange, each shard converts a range of question ids.
 """
 
 import functools
@@ -67,8 +67,8 @@ def convert_files(
 ) -> ConvertedSource:
     """Convert a source's files to Document shards.
 
-    Raise InputError if files differ from the listing, before or after they are read, and UsageError if a Stack Exchange
-    source does not have exactly one file. The path of `folder` must be absolute.
+    The path of `folder` must be absolute. Raise InputError if a file differs from the listing, before or after it is
+    read. Raise UsageError if a Stack Exchange source does not have exactly one file.
     """
     files = source_folder.listed_files(folder, listing)
     match source:
@@ -92,7 +92,7 @@ _MAX_NAMED_FILES = 3
 
 
 def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, LicenceTag]:
-    """Map each folder with licence files to their licence; `unknown` if they disagree."""
+    """Map each folder that has licence files to its licence (see `_common_licence`)."""
     licences: defaultdict[PurePosixPath, list[LicenceTag]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
         licences[PurePosixPath(file.name).parent].append(_file_licence(file))
@@ -126,9 +126,9 @@ def convert_local(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert local files of any format; use licence files for rows without a tag.
+    """Convert local files; licence files apply to rows that state no licence.
 
-    The decision `extractors` has the versions of packages on which the text of HTML, DOCX and PDF files depends.
+    The decision `extractors` records the versions of the packages that extract text from HTML, DOCX and PDF files.
     """
     columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
     licences = licences_by_folder(file for file in files if recipe.is_license_file(file.name))
@@ -177,8 +177,8 @@ def normalize_local(
 ) -> Receipt:
     """Convert one shard of local files; the count `rows` is the number of rows read.
 
-    `unreadable` maps names of known unreadable files to reasons. Each becomes one reject, in the shard of its first
-    piece. If the receipt's notes list further unreadable files, the caller must convert the shard again.
+    `unreadable` maps known unreadable files to reasons. Each such file becomes one reject, in the shard that has its
+    first piece. If the receipt's notes list other unreadable files, the caller must convert the shard again.
     """
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     found = dict[str, str]()
@@ -233,7 +233,7 @@ def convert_site(
     bucket_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert a site's dump: write its rows sorted by question, then join the threads."""
+    """Convert a site's dump: sort its posts by question, then join each thread."""
     size = file.bytes if is_archive(file.path) else file.bytes // COMPRESSION_RATIO
 
     def limited_settings(shards: Sequence[object]) -> RunSettings:
@@ -258,7 +258,7 @@ def normalize_bucket(
 ) -> Receipt:
     """Convert the threads of one bucket.
 
-    The receipt has the counts of `ShardWriter`; `rows`, the posts of the dump; and `merged`, the answers in Documents.
+    Two counts are added to those of `ShardWriter`: `rows`, the posts read, and `merged`, the answers in Documents.
     """
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
         outcomes = _count_merged_answers(threads.read_threads(bucket, file, recipe, window), writer)

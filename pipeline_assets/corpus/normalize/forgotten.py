@@ -1,6 +1,6 @@
 """Removal of documents on the removal list, after the conversion of their source.
 
-Only shards with such a document are written again, so converted shards stay reusable when the list grows.
+Only shards with a listed document are rewritten, so converted shards can be reused when the removal list grows.
 """
 
 import functools
@@ -22,9 +22,9 @@ from pipeline_assets.spine.task import Task, run_task
 def forget_documents(
     staging: StagingDir, converted: Mapping[str, Receipt], removals: Removals, settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Rewrite shards without the documents on the removal list; return all receipts.
+    """Drop documents on the removal list; return the receipts of all shards.
 
-    `converted` and the result map the names of shards to receipts of `ShardWriter`, in manifest order.
+    `converted` and the result map shard names, in manifest order, to receipts of `ShardWriter`.
     """
     kernel = functools.partial(_forget_in_shard, removals=removals, zstd_level=settings.zstd_level)
     files = {name: staging.path(receipt.files[0].path) for name, receipt in converted.items()}
@@ -48,7 +48,7 @@ def _merge_receipts(converted_receipt: Receipt, remaining_receipt: Receipt) -> R
 def _forget_in_shard(
     name: str, file: Path, window: Window, folder: StagingView, removals: Removals, zstd_level: int
 ) -> Receipt:
-    """Write a shard without its listed documents; no files if no document is listed."""
+    """Rewrite a shard without its listed documents; write nothing if it has none."""
 
     def documents() -> Iterator[tuple[Document, bool]]:
         for document in read_structs(file, Document):

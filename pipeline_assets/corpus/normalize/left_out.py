@@ -41,7 +41,7 @@ def leave_out(file: SourceFile, reason: str, left_out: LeftOutFiles) -> None:
 def describe_left_out(left_out: LeftOutFiles) -> list[str]:
     """Return a line for each suffix and reason, with up to five file names.
 
-    In the line of a single file, the name of the file replaces `FILE` in the reason.
+    If a line is about a single file, `FILE` in its reason is replaced by the name of the file.
     """
     return [
         f"{_format_names(names, f'{suffix} files'.strip())} "
@@ -91,9 +91,9 @@ def _encoding_fault(head: bytes, suffix: str) -> str | None:
 
 
 def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
-    """Return whether a folder has visible files, and its hidden entries, sorted.
+    """Return (whether a folder has visible files, sorted list of hidden entries).
 
-    Files in linked folders count, too. Entries are relative to the folder; hidden folders end with a slash.
+    Visible files in linked folders count. Hidden entries are relative to the folder; hidden folders end with a slash.
     """
     is_filled, hidden = False, list[str]()
     for parent, folders, names in os.walk(folder):
@@ -110,7 +110,7 @@ def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
 def unreadable_entries(folder: Path) -> list[str]:
     """List the paths below a folder, relative to it, that no reader can open.
 
-    They are broken links, links to a folder above them, special files such as pipes, and names that are not UTF-8.
+    These are broken links, links to a folder that contains them, special files such as pipes, and non-UTF-8 names.
     """
     entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
     odd = {entry for entry in entries if not (entry.is_file() or entry.is_dir())}
@@ -121,7 +121,7 @@ def unreadable_entries(folder: Path) -> list[str]:
 
 
 def describe_links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
-    """Yield up to two messages: on links, and on files with equal contents."""
+    """Yield a message about links and one about files with equal contents, if any."""
     paths_by_name = {file.name: (file.path, *file.path.parents[: file.name.count("/")]) for file in files}
     if links := [name for name, paths in paths_by_name.items() if any(path.is_symlink() for path in paths)]:
         yield f"links are followed: {_format_names(links)}"
@@ -136,9 +136,9 @@ def describe_links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
 
 
 def _format_names(names: Sequence[str], noun: str = "") -> str:
-    """List up to five names, after a count of all names.
+    """Format up to five of the names, usually after a count of all names.
 
-    The count is omitted for a single name. Without a `noun`, it is also omitted for two to five names.
+    The count is omitted for a single name, and for two to five names if `noun` is empty.
     """
     few, shown = len(names) <= _MAX_NAMES, ", ".join(names[:_MAX_NAMES])
     if len(names) == 1 or (few and not noun):

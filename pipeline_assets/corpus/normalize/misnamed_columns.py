@@ -1,4 +1,4 @@
-"""Columns of a recipe that have no value in any document: perhaps misspelt names."""
+"""Recipe columns without a value in any document, whose names may be misspelt."""
 
 from collections.abc import Iterable, Mapping
 
@@ -21,7 +21,7 @@ def count_fields_with_values(fields_with_values: Iterable[str], writer: ShardWri
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
     """List the columns for id, date and licence that have no value in any document.
 
-    Only columns that the recipe sets by a single name are listed.
+    Only fields for which the recipe names a single column are checked.
     """
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FIELD_COUNT_PREFIX}{field}")]

@@ -21,7 +21,7 @@ class PieceShard:
 
 
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Group pieces by size; files that cannot be divided count fourfold."""
+    """Group pieces into shards by size; bytes of undivided files count four times."""
     groups = group_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(name, tuple(group)) for name, group in number_shards(groups)]
 

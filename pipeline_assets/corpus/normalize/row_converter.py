@@ -45,7 +45,7 @@ class RowConverter:
         self._reject = functools.partial(Reject, self.file_name)
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
-        """Convert or reject a row; remove text and id from `row`, and use it as the meta."""
+        """Convert or reject a row; `row` loses its text and id and becomes the meta."""
         columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:
@@ -87,7 +87,7 @@ class RowConverter:
         return None
 
     def _find_column(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
-        """Find a field's column in a row; of alternatives, the first with a valid value."""
+        """Find a field's column in a row; try alternatives until a value is valid."""
         if isinstance(name, str):
             return find_column(row, name)
         types = _VALUE_TYPES[field]

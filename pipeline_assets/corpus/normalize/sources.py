@@ -38,9 +38,9 @@ class OutputsSection(RecipeSection):
     Attributes:
         normalized_dir: Folder below the data root with one subfolder per normalized source; sources of kind
             `normalized` are read from it. Other artifacts are in sibling folders with the names of their kinds, such as
-            `filtered`. None stands for `normalized` in the recipe's own folder.
+            `filtered`. None uses the folder `normalized` in the recipe's own folder.
         up_to: Last step to build; None builds all steps.
-        signatures: Whether to store signatures of the kept documents, by which later corpora are deduplicated.
+        signatures: Whether to store signatures of kept documents, so that later corpora can drop their duplicates.
     """
 
     normalized_dir: str | None = None
@@ -102,8 +102,8 @@ class FilesSection(SourceSection):
     """Source of files in a local folder or an object store.
 
     Attributes:
-        path: Folder, absolute or below the data root, or URL of an object store, such as `s3://bucket/prefix`. It does
-            not change the Documents.
+        path: Folder, absolute or below the data root, or URL of an object store, such as `s3://bucket/prefix`. The path
+            does not change the Documents.
         max_reject_fraction: Share of rejected rows above which the build stops.
     """
 
@@ -159,7 +159,7 @@ def to_source_folder(source: FileSource) -> SourceFolder:
 
 
 def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Read the section and shard size in `output_content`; a path becomes `.`."""
+    """Parse `output_content` into (source section, shard size); a path is set to `.`."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in output_content.items() if key not in added}
     section = _SECTIONS_BY_KIND[content["kind"]]
@@ -226,8 +226,8 @@ def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) ->
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProblem]:
     """Yield errors for missing folders, files and columns, and unpinned filter files.
 
-    For a source or evaluation set that is in an object store, or whose files are already listed in the data root, only
-    filter files are checked. `recipe` is the content of a recipe file, which need not be valid.
+    Only filter files are checked for a source or evaluation set in an object store, or with a listing in the data root.
+    `recipe` is the content of a recipe file, which need not be valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))

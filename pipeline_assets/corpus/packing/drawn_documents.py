@@ -35,10 +35,10 @@ class DrawnDocuments:
     The counts are complete once all `tables` have been read.
 
     Attributes:
-        counts: Counts by source: `documents` and `text_tokens` of the whole source; `drawn`, the draws;
-            `packed_tokens`; `longer_than_a_row`, the draws of documents that are longer than a row; `cut`, the draws of
-            other documents that are divided between rows or cut by the budget; `unused_documents` and `unused_tokens`,
-            which no row contains.
+        counts: Counts by source: `documents` and `text_tokens` count the whole source; `drawn` counts draws;
+            `packed_tokens` counts tokens in rows; `longer_than_a_row` counts draws of documents that are longer than a
+            row; `cut` counts other draws that are divided between rows or cut by the budget; `unused_documents` and
+            `unused_tokens` count what no row contains.
         license_tokens: Number of packed tokens by source and licence tag.
     """
 
@@ -176,5 +176,5 @@ class DocumentDraw:
 
 
 def find_document_draws(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DocumentDraw]:
-    """Yield the rows of documents.parquet with one of `doc_ids`, in order."""
+    """Yield the draws of documents with these ids, in the order of documents.parquet."""
     return (DocumentDraw(**row) for row in rows_with_text(packed.path(DOCUMENTS_FILE), "doc_id", doc_ids))

@@ -32,8 +32,8 @@ def raise_if_source_empty(
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    The message counts the source's documents that were dropped by the build of `deduplicated` (if not None), then by
-    the build of the source's corpus in `corpora`.
+    The message states how many of the source's documents deduplication dropped (unless `deduplicated` is None), and how
+    many the build of its corpus dropped.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
@@ -50,7 +50,7 @@ def raise_if_source_empty(
 
 
 def raise_if_unencodable(sources: Sequence[str], receipts: Sequence[Receipt]) -> None:
-    """Raise UsageError if no document of a source was encoded.
+    """Raise UsageError if any source has no encoded document.
 
     Item n of `sources` is the source of item n of `receipts`.
     """

@@ -28,7 +28,7 @@ class EncodedShard:
     """Encoded shard of documents: a file of token ids and a document table.
 
     Attributes:
-        path: Path of the shard of documents in its artifact.
+        path: Path of the Document shard, relative to its artifact.
         token_file: File of raw int32 ids, document after document, with an end token after each document.
         document_file: File of the `DocumentTable`.
         rejected: Number of documents that could not be encoded.

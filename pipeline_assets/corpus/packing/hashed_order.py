@@ -1,8 +1,8 @@
 """Seeded orders from a counter-based hash.
 
 The hash of number i is output i of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators",
-OOPSLA 2014), started at the first 8 bytes of the sha256 of the seed and the subject. Numbers are ordered by the upper
-32 bits of their hashes; if these are equal, the lower number is first.
+OOPSLA 2014). The start state consists of the first 8 bytes of a sha256 of seed and subject. Numbers are ordered by the
+upper 32 bits of their hashes; if these are equal, the lower number is first.
 """
 
 from collections.abc import Iterator

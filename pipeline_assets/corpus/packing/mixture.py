@@ -1,4 +1,4 @@
-"""Mixture of sources: draws in which each source has its weight's share of tokens.
+"""Mixture of sources, drawn so that their tokens are proportional to weights.
 
 A draw is one use of a document; an epoch is one draw of every document of a source. The share of a source is its weight
 times the token budget. Each source is drawn document by document, epoch after epoch, until the next document does not
@@ -124,7 +124,7 @@ class Mixture:
     def _draw_prefix(self, source_number: int, tokens: int) -> SourceDraws:
         """Draw the whole epochs of a source that fit in `tokens`, then part of the next.
 
-        That part is the longest prefix of the epoch that fits in the remaining tokens.
+        The part is the longest prefix of the next epoch that fits in the remaining tokens.
         """
         source = self.sources[source_number]
         epochs, remaining = divmod(tokens, source.tokens)
@@ -155,7 +155,7 @@ def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> N
 def bisect_largest_budget(max_budget: int, is_valid: Callable[[int], bool]) -> int:
     """Bisect for the largest valid budget up to `max_budget`; 0 counts as valid.
 
-    If a larger budget can be valid although a smaller one is not, the result is valid, but maybe not the largest.
+    If every budget below a valid budget is valid, the result is the largest. Otherwise, a larger one may be valid, too.
     """
     valid, invalid = 0, max_budget + 1
     middle = max_budget  # try the whole budget first

@@ -40,7 +40,7 @@ class MixtureEstimate:
 def estimate_mixture(pack_section: Mapping[str, Any], tokens_by_source: Mapping[str, int]) -> MixtureEstimate:
     """Estimate a mixture from a `PackRecipe`'s content and each source's tokens.
 
-    Sources that are not in `tokens_by_source`, or have no weight, are omitted; at least one source must have both.
+    Only sources with both a weight and an entry in `tokens_by_source` are estimated; at least one is required.
     """
     caps = SourceCaps.from_content(pack_section["max_epochs"])
     seq_len, num_seqs = pack_section["seq_len"], pack_section["num_seqs"]

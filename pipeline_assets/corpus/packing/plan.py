@@ -1,7 +1,7 @@
 """Plan of a packed set: draws and rows, computed from the lengths of documents.
 
-Draws are packed in a seeded order over all sources; a rank is a position in this order. A draw that the token budget
-cuts is last. Only a few arrays of 4 bytes per draw are in memory. The results are files, which later stages memory-map.
+The draws of all sources are packed in one seeded order; a rank is a position in it. A draw that the token budget cuts
+is last. Only a few arrays of 4 bytes per draw are in memory. The results are files, which later stages memory-map.
 """
 
 import itertools
@@ -100,8 +100,8 @@ _CHUNK_VALUES = 1 << 20
 def plan_rows(shards: Sequence[EncodedShard], window: Window, folder: StagingView, requested: PackRecipe) -> Receipt:
     """Write the plan of a packed set.
 
-    The receipt has the files of `PlanFiles`; the counts `tokens` (without padding), `draws` and `segments`; and the
-    notes `drawn`, which `read_draws` reads, and `settled`, the content of the `ResolvedPack`.
+    The receipt has the files of `PlanFiles` and the counts `tokens` (without padding), `draws` and `segments`. Its note
+    `drawn` is for `read_draws`; its note `settled` has the content of the `ResolvedPack`.
     """
     files, lengths = PlanFiles.from_folder(folder), document_lengths(shards)
     mixture, recipe = _resolve_recipe(shards, lengths, requested)
@@ -185,9 +185,9 @@ def _resolve_recipe(
 def _write_row_files(
     lengths: NDArray[np.int32], numbered_draws: NumberedDraws, recipe: ResolvedPack, files: PlanFiles, order_file: Path
 ) -> None:
-    """Pack draws and write the files of rows.
+    """Pack draws into rows, and write the files that describe the rows.
 
-    `files.documents` gets the position of each segment's draw in packed order; `plan_rows` replaces these values.
+    `files.documents` first gets the rank of each segment's draw; `plan_rows` later replaces ranks by document numbers.
     """
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far
@@ -245,7 +245,7 @@ def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
 
 
 def _read_values(path: Path) -> NDArray[np.uint32]:
-    """Read a file's values into an array, which can reuse freed memory."""
+    """Read all values of a file into a new array in memory."""
     values = np.empty(count_values(path, np.uint32), np.uint32)
     for number, chunk in enumerate(_read_chunks(path, np.uint32)):
         values[number * _CHUNK_VALUES :][: len(chunk)] = chunk

@@ -51,8 +51,8 @@ class NumberedDraws:
     """All draws of a packed set, numbered by source, epoch and document.
 
     Attributes:
-        taken: Documents that each source draws in its partial epoch, one source after the other. Documents are
-            numbered within their source, and ascend within it.
+        taken: Documents that each source draws in its partial epoch, source after source. Documents are numbered from 0
+            in each source; the numbers of a source ascend.
         cut: (draw number, tokens) of the cut draw; None if no draw is cut.
     """
 
@@ -120,7 +120,7 @@ class RowRange:
 
 
 def row_ranges(encoded_shards: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
-    """Divide all rows into ranges of about 8 Mi tokens, or less if segments are short."""
+    """Divide rows into ranges of about 8 Mi tokens, or fewer if segments are short."""
     row_starts = map_values(plan.row_starts, np.int64)
     # Memory of all rows before each row, in tokens: `seq_len` for each row, and a constant for each segment. A range
     # ends where this sum reaches a multiple of the limit.

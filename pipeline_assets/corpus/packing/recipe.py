@@ -55,8 +55,8 @@ class PackRecipe(RecipeSection):
         strategy: `sequential` cuts documents at the ends of rows and needs no padding. `best_fit` pads rows; it cuts
             only documents that are longer than a row, and the last draw where the token budget ends.
         seed: Seed of the order of draws and rows.
-        weights: Weight of each source: shares of the tokens, or ratios. None for shares in proportion to the tokens
-            that each source's cap allows.
+        weights: Weight of each source, as a share of the tokens or as a ratio. If None, weights are proportional to the
+            tokens that each source's cap allows.
         max_epochs: Caps on the epochs of each source.
         tokenizer: Tokenizer of all texts.
         boundaries: Whether to also write arrays with the positions of documents in rows, for attention masks.
@@ -83,7 +83,7 @@ class PackRecipe(RecipeSection):
 
 
 class ResolvedPack(PackRecipe):
-    """Recipe in a plan: its number of rows and weights (such as `1/3`) are never None."""
+    """Recipe in a plan; neither `num_seqs` nor `weights` (such as `1/3`) is None."""
 
     num_seqs: int
     weights: Mapping[str, str]

@@ -1,10 +1,10 @@
 """Strategies that pack documents into rows: sequential and best fit.
 
-`sequential` puts one document after the other and cuts where a row ends. `best_fit` cuts no document that fits in a
-row: Ding et al., "Fewer Truncations Improve Language Modeling" (arXiv 2404.10830), section 3. A longer document fills
-whole rows first. Its remainder is a piece, and so is each shorter document. The longest piece is placed first, each
-into the row with the smallest sufficient room (free tokens), or else into a new row. Ties go to the earlier piece, and
-to the row filled last.
+`sequential` puts one document after the other and cuts where a row ends. `best_fit` (Ding et al., "Fewer Truncations
+Improve Language Modeling", arXiv 2404.10830, section 3) cuts only documents that are longer than a row. Such a document
+fills whole rows first, and its remainder is a piece. Each shorter document is a piece, too. Pieces are placed by
+descending length. Each piece is put into the row with the smallest sufficient room (free tokens), or else into a new
+row. Of equal pieces, the earlier is first; of rows with equal room, the row filled last is used.
 """
 
 from collections.abc import Iterator
@@ -80,11 +80,11 @@ def assign_rows(
 ) -> tuple[NDArray[np.uint32], int]:
     """Assign the remainder of each document to a row, by best fit.
 
-    A remainder has the document's length modulo `seq_len`. `order` is from `order_by_remainder`. `max_rows` must be at
-    least the number of rows that are needed. Rows are numbered from 0 in the order in which they are opened.
+    The remainder of a document is its length modulo `seq_len`. `order` is from `order_by_remainder`. `max_rows` must be
+    at least the number of needed rows. Rows are numbered from 0 in the order in which they are opened.
 
     Returns:
-        The row of each document, shape (documents,), undefined without a remainder; and the number of opened rows.
+        The row of each document, shape (documents,), undefined if its remainder is 0; and the number of opened rows.
     """
     document_rows = np.empty(len(lengths), np.uint32)
     # Rows with equal room form a stack: `top` has its last row, `below` the row under each row. Row r is stored in
@@ -190,9 +190,9 @@ def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
 def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed: int) -> Iterator[Segments]:
     """Pack draws into exactly `num_seqs` rows by best fit; shuffle the rows by seed.
 
-    `lengths` has the number of tokens of each draw, in packed order. Rows keep this order. The token budget must be so
-    small that best fit needs at most `num_seqs` rows. If best fit needs fewer rows, each empty row gets a piece from a
-    row with several pieces, the longest pieces first.
+    `lengths` has the number of tokens of each draw, in packed order. Draws keep this order within a row. The token
+    budget must be small enough that best fit needs at most `num_seqs` rows. If best fit needs fewer rows, each empty
+    row gets a piece from a row with several pieces, the longest pieces first.
 
     Raises:
         UsageError: There are fewer pieces than rows.
@@ -224,10 +224,10 @@ def find_whole_row_draws(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np
 
 
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
-    """Move a piece into each empty row from a row with several pieces.
+    """Move one piece from a row with several pieces into each empty row.
 
-    `order` and `document_rows` are an argument and a result of `assign_rows`; `document_rows` is changed in place. The
-    empty rows have the numbers from `opened` on. Return the number of rows that remain empty.
+    `order` is an argument of `assign_rows`; `document_rows` is its result, and is changed in place. Empty rows are
+    numbered from `opened`. Return the number of rows that remain empty.
     """
     row_sizes = np.bincount(document_rows[order], minlength=opened)
     for draw in order[row_sizes[document_rows[order]] > 1]:
@@ -245,11 +245,11 @@ def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32]
 def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], row_count: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the draws with a remainder, sorted by their rows in `document_rows`.
+    """Group the draws that have a remainder by their rows in `document_rows`.
 
     Returns:
-        Two arrays, `starts` and `draws`. `draws` has the sorted draws. `starts`, shape (rows + 1,), has the position in
-        `draws` of each row's first draw, and at its end the length of `draws`.
+        Two arrays, `starts` and `draws`. `draws` has the draws, row after row. `starts`, shape (rows + 1,), has the
+        position in `draws` of each row's first draw, then the length of `draws`.
     """
     # A counting sort. First add up the draws of all earlier rows: row r begins at `starts[r]`.
     starts = np.zeros(row_count + 1, np.uint32)
@@ -282,9 +282,9 @@ def _build_segments(
 ) -> Segments:
     """Build the segments of consecutive rows of the packed set from `first_row` on.
 
-    `rows` has the numbers of these rows before they were shuffled. A number below `len(whole_row_draws)` is an index in
-    `whole_row_draws`, whose draws fill a row each. Other numbers, minus this length, are indices in `starts`. `starts`
-    and `draws` are the results of `group_by_row`.
+    `rows` has the numbers of these rows before the shuffle. If n < `len(whole_row_draws)`, draw `whole_row_draws[n]`
+    fills row n. Otherwise the draws of row n begin in `draws` at `starts[n - len(whole_row_draws)]`. `starts` and
+    `draws` are the results of `group_by_row`.
     """
     is_whole = rows < len(whole_row_draws)
     shared = rows[~is_whole] - len(whole_row_draws)

@@ -35,7 +35,7 @@ def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
 
 
 def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
-    """Return a function that counts the rows into which best fit packs a budget."""
+    """Return a function that counts the rows that best fit needs for a token budget."""
     epoch_pieces = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
 
     def count_rows(budget: int) -> int:
@@ -50,9 +50,9 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 
 
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible_rows: int) -> UsageError:
-    """Return an error that names the source with too few tokens, and suggests fixes.
+    """Return an error that names the source whose tokens run out first, with fixes.
 
-    If several sources all reach their caps at the same budget, none is named.
+    If all of several sources reach their caps at the same budget, the error names no source.
     """
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
     fixes = [f"request at most {possible_rows:,} rows"]
@@ -88,7 +88,7 @@ def _describe_rejected(source: MixtureSource) -> str:
 
 
 def _round_down(value: Fraction) -> str:
-    """Format a value above 0 as a decimal, rounded down, but not to 0."""
+    """Format a positive value as a decimal, rounded down to a value above 0."""
     places = 6
     while (short := _format_decimal(value, places)) == "0":
         places += 3

@@ -33,15 +33,15 @@ class TokenReader:
         self._file.close()
 
     def read_document(self, document_index: int, buffer: memoryview) -> None:
-        """Read the ids of a document into `buffer`, which has exactly their size."""
+        """Read a document's ids into `buffer`, which must have exactly their size."""
         self._read(buffer, int(self._table.starts[document_index]))
         self._verify(buffer, document_index)
 
     def read_blocks(self, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
         """Yield the token ids [start, stop) of the shard, in blocks of up to 1 Mi ids.
 
-        A document is never divided between blocks; one of more than 1 Mi ids is a block of its own. The first and last
-        documents are cut if `start` or `stop` is within them.
+        Blocks end where documents end; a document of more than 1 Mi ids is a block of its own. The first block begins
+        at `start` and the last ends at `stop`, even within a document.
         """
         ends = self._table.starts + self._table.tokens
         first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()  # documents of these two ids

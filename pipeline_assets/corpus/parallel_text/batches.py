@@ -28,9 +28,9 @@ class Order:
 
     Attributes:
         batch: Number of pairs per batch of a rank; None for one batch with all pairs of a rank.
-        drop_last: Whether the pairs after the last full step are dropped; which pairs these are depends on the epoch.
-        bucket_steps: Number of steps per bucket; 0 to sort nothing. The pairs of a bucket are sorted by length, so that
-            a step has similar lengths. Then all steps are shuffled, except a remainder at the end.
+        drop_last: Whether to drop the pairs that do not fill a step; which pairs are dropped depends on the epoch.
+        bucket_steps: Number of steps per bucket; 0 for no buckets. Each bucket is sorted by length, so that the pairs
+            of a step have similar lengths. Then the full steps are shuffled; an incomplete step is last.
 
     Raises:
         ValueError: A number is not an integer, `batch` or `ranks` is below 1, `bucket_steps` is below 0, or `drop_last`

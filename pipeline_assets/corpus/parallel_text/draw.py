@@ -49,8 +49,8 @@ def draw_pairs(
 ) -> DrawResult:
     """Draw k pairs in one pass, or all pairs if fewer exist.
 
-    The result depends on the order of the files. Selected rows on the removal list are dropped. With `duplicates:
-    within`, selected rows that equal a pair in the reservoir are dropped too. Raise InputError if over 10,000 rows are
+    The result depends on the order of the files. A row that the algorithm selects is dropped if it is on the removal
+    list or, with `duplicates: within`, if it equals a pair in the reservoir. Raise InputError if over 10,000 rows are
     unreadable.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)

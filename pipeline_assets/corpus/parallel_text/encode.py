@@ -57,7 +57,7 @@ def encode(
         spm_model: Path of a SentencePiece model; None trains one. If the folder already has a cache and no
             `model_sha256` is set, the model must equal the cache's model.
         out_dir: Folder of the cache, which is returned.
-        max_unknown_fraction: Largest share of a side's characters that the model may lose; more than 0.1 % is logged.
+        max_unknown_fraction: Largest share of a side's characters that may be lost; losses over 0.1 % are logged.
         recipe: Keys of `EncodeRecipe`.
 
     Raises:

@@ -17,8 +17,8 @@ class EncodeRecipe(UnigramRecipe):
     """Settings that determine the token ids of a sample of sentence pairs.
 
     Attributes:
-        vocab_size: Maximum number of pieces of a trained model. If the training texts allow fewer, the number that they
-            allow is used, in most cases rounded down to a multiple of 100.
+        vocab_size: Maximum number of pieces of a trained model. If the training texts allow only fewer pieces, the
+            model gets fewer, in most cases a multiple of 100.
         character_coverage: Share of characters that a trained model covers by pieces.
         byte_fallback: Whether a trained model encodes other characters as bytes.
         model_sha256: sha256 of an external model; None trains a model.
@@ -53,6 +53,6 @@ class EncodeSection(EncodeRecipe):
         return self
 
     def cache_content(self) -> dict[str, Any]:
-        """Return the values that change bytes: for an external model, no training keys."""
+        """Return the keys that change bytes; training keys only if a model is trained."""
         keys = {"model_sha256", "seq_len"} if self.model_sha256 else EncodeRecipe.model_fields.keys()
         return {key: value for key, value in self.content().items() if key in keys}

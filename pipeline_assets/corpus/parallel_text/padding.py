@@ -49,10 +49,10 @@ def causal_mask(attn_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the number of ids to keep of each side; a pair keeps at most seq_len + 1.
+    """Cut pairs to seq_len + 1 ids; return the number of ids to keep of each side.
 
-    Arguments and results are numbers of ids of each side, shape (pairs,). The last of seq_len + 1 ids is only a target.
-    No side is cut below half of seq_len + 1, rounded down.
+    Arguments and results count the ids of each side, shape (pairs,). The last of seq_len + 1 ids is only a target. Each
+    side keeps all its ids, or at least half of seq_len + 1, rounded down.
     """
     limit = seq_len + 1
     # The source side keeps all ids that the target side leaves free, and at least half; the target side gets the rest.

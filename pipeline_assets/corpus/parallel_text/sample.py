@@ -4,8 +4,8 @@ manifest.jsonl        one line per pair, sorted by split (train, val, test), the
 MANIFEST.meta.json    recipe, source and counts of the sample; not in the artifact's digest, because it records a time
 
 No text, on either side, is in two splits. Pairs that share a text, directly or through other pairs, form a group. Each
-group is assigned whole to the split that lacks the most pairs, the largest group first (ties by the sha256 of seed and
-pair). So sizes are exact unless a group has more pairs than its split lacks.
+group is assigned to the split that lacks the most pairs, the largest group first (ties by the sha256 of seed and pair).
+Split sizes differ from `SplitShares.sizes` only if a group has more pairs than its split lacks.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ _DRAW_HINT = "draw the sample: `corpusmill parallel sample`"
 
 
 class SplitShares(RecipeSection):
-    """Shares of the splits in the sample, relative to their sum."""
+    """Relative sizes of the splits; a split's share is its value divided by the sum."""
 
     train: int = pydantic.Field(default=96, ge=1)
     val: int = pydantic.Field(default=12, ge=0)

@@ -68,8 +68,8 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
 class TokenCache:
     """Open token cache, with the ids and offsets of both sides, `src` and `tgt`.
 
-    Pickling stores folder and experiment id; unpickling, as in a loader's worker, opens the folder again, and raises
-    RetryableError if it has another cache. Methods raise ValueError for an unknown split or side.
+    A pickled cache has only its folder and experiment id. Unpickling, as in a loader's worker, opens the folder again,
+    or raises RetryableError if the folder has another cache. Methods raise ValueError for an unknown split or side.
     """
 
     folder: Path
@@ -83,17 +83,17 @@ class TokenCache:
         return _reopen_cache, (self.folder, self.meta.experiment_id)
 
     def pair_numbers(self, split: Split | None) -> NDArray[np.int64]:
-        """Return the pair numbers of a split, or of all pairs; ascending, shape (pairs,)."""
+        """Return a split's pair numbers, ascending (None: all pairs); shape (pairs,)."""
         if split not in (None, *SPLITS):
             raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def lengths(self, side: Side) -> NDArray[np.int64]:
-        """Count the ids of each pair, or of one side, including </s>; shape (pairs,)."""
+        """Count each pair's ids on a side (`pair`: both sides), with </s>; shape (pairs,)."""
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
     def token_ids(self, pair_number: int, side: Side) -> NDArray[Any]:
-        """Return a pair's token ids, or a view of one side's ids; uint16 or int32."""
+        """Return a pair's ids (uint16 or int32); for a single side, they are a view."""
         ids = [self.ids[name][slice(*self.offsets[name][pair_number : pair_number + 2])] for name in _side_names(side)]
         return np.concatenate(ids) if len(ids) > 1 else ids[0]
 

@@ -88,12 +88,12 @@ def read_pairs(
 ) -> Iterator[tuple[int, TranslationRow | Fault]]:
     """Yield the position of each row of a file, and the row or its fault.
 
-    In a Parquet file, a position is the row's number; in other files, the number of uncompressed bytes before the row.
+    In a Parquet file, a position is the row's number; in JSON lines, the number of uncompressed bytes before the row.
 
     Raises:
-        UsageError: A column or a language is missing from the schema of a Parquet file, or from the first 100 rows of
-            another file.
-        InputError: A Parquet file is damaged, or the first 100 rows of another file are all faulty.
+        UsageError: A column or a language is missing from the schema of a Parquet file, or from the first 100 rows of a
+            JSON lines file.
+        InputError: A Parquet file is damaged, or the first 100 rows of a JSON lines file are all faulty.
     """
     path = file.fetch()
     source = SourceFile(path, file.name, path.stat().st_size)

@@ -138,7 +138,7 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 def count_row_licences(
     splits: Iterable[CardSplit], other_row_licences: Counter[tuple[str, str | None]] | None = None
 ) -> Counter[str | None]:
-    """Count rows of `splits` and `other_row_licences` by licence; None if not stated."""
+    """Add up the row counts by licence; rows that state no licence count under None."""
     rows: Counter[str | None] = Counter()
     for (_, licence), count in sum((split.licences for split in splits), other_row_licences or Counter()).items():
         rows[licence] += count
@@ -189,7 +189,7 @@ def _front_matter(card: CardContent, hub_names: Mapping[str, str]) -> str:
 
 
 def _dataset_info(splits: Sequence[CardSplit], hub_names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a config's `dataset_info`, whose row counts `datasets` checks on loading."""
+    """Return a config's `dataset_info`; `datasets` verifies its row counts on loading."""
     return {
         "features": arrow_features(splits[0].schema),
         "splits": [

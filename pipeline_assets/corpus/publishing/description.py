@@ -183,8 +183,8 @@ def _source_fact(manifest: Manifest) -> Fact:
 def _licences(manifest: Manifest, source_manifests: Sequence[Manifest]) -> list[Fact]:
     """Return facts on an artifact's licences, from the token counts in its manifest.
 
-    Without these counts, licences come from `license_tag` in the recipes of the sources. Then the list is empty if one
-    of the recipes states no licence, or reads licences from a column.
+    Without these counts, licences come from the key `license_tag` of the sources' recipes. In this case, the list is
+    empty if any of these recipes states no licence or reads licences from a column.
     """
     counts, tokens = manifest.identity.counts, Counter[str]()
     for part in (counts, *counts.get("by_source", {}).values()):

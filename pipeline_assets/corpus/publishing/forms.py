@@ -56,7 +56,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 def render_standard(standard: str, description: Description) -> str:
-    """Return a standard's filled template as JSON; UsageError for SPDX without a date."""
+    """Return a standard's form as JSON; raise UsageError if an SPDX date is missing."""
     import jinja2
 
     if standard == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:

@@ -64,9 +64,9 @@ def hub_licence(licence: str | None) -> str:
 def licence_metadata(rows_by_licence: Mapping[str | None, int]) -> dict[str, str | list[str]]:
     """Return the licence keys of a card's YAML.
 
-    `rows_by_licence` counts rows without a licence under None. `license` is an identifier, or a list by descending
-    rows. If a single licence has no identifier on the hub, `license_name` has its name, and `license_link` its URL if
-    known. If several licences have no identifier, `license_name` refers to the table on the card.
+    `rows_by_licence` counts rows without a licence under None. `license` is an identifier, or a list of identifiers by
+    descending number of rows. If a single licence has no identifier on the hub, `license_name` has its name, and
+    `license_link` its URL if known. If several licences have none, `license_name` refers to the table on the card.
     """
     rows: Counter[str] = Counter()
     for licence, count in rows_by_licence.items():
@@ -93,7 +93,7 @@ def size_category(rows: int) -> str:
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """Return an Arrow type's name in `datasets`; for a list, the item type's name."""
+    """Return the `datasets` name of an Arrow type, or of the items if it is a list."""
     if pa.types.is_list(data_type):
         return type_name(data_type.value_type)
     return "float64" if pa.types.is_float64(data_type) else str(data_type)

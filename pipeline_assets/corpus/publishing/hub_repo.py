@@ -28,7 +28,7 @@ _MAX_NAME_LENGTH = 96
 
 
 def hf_token(variables: Mapping[str, str]) -> str:
-    """Return HF_TOKEN from `variables`, not a saved login; raise UsageError if unset."""
+    """Return HF_TOKEN from `variables`; UsageError if unset, even with a saved login."""
     token = variables.get(HF_TOKEN_VARIABLE, "").strip()
     if not token:
         fix = "set it to a token with write access; a saved login is not used"
@@ -154,8 +154,8 @@ class HubRepo:
     def commit(self, parent: str, title: str, uploads: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
         """Commit uploads and deletions, unless the head has moved from `parent`.
 
-        Large files are sent first, even if nothing is committed. Raise InputError if a local file does not match its
-        sha256.
+        Large files are sent before the head is checked, so they are sent even if no commit follows. Raise InputError if
+        a local file does not match its sha256.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError

@@ -167,7 +167,7 @@ def _read_scores_split(artifact: Artifact) -> CardSplit:
 
 
 def _join_agreements(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the access terms (`extra_gated_*`) of all cards, key by key."""
+    """Join the values of each access term (`extra_gated_*`) over all cards."""
     terms: dict[str, list[Any]] = {}
     for key, value in (
         (key, value) for card in cards for key, value in card.items() if str(key).startswith(_GATE_PREFIX)

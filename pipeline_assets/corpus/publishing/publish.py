@@ -72,8 +72,8 @@ class PublicationPlan:
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
     """Plan the commits that the repo still needs.
 
-    Unless `replaces`, raise UsageError if the commits would overwrite an edited card, or files of another publication
-    or program.
+    Without `replaces`, raise UsageError if the commits would overwrite a card that was edited on the hub, or files that
+    another publication or another program wrote.
     """
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
@@ -119,7 +119,7 @@ def publish(
         Commit of the publication, and the plan that was made before the first commit.
 
     Raises:
-        UsageError: As in `plan_publication`.
+        UsageError: The commits would overwrite other content; see `plan_publication`.
         RetryableError: The token cannot write, or other processes commit to the repo.
         InputError: The hub refuses the files, or `datasets` cannot load them.
     """

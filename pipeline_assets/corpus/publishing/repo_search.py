@@ -1,9 +1,9 @@
 """Search for forgotten rows in every reachable commit of a dataset repo.
 
-Each distinct file is downloaded once, searched, and deleted. The removal list contains keyed hashes, so a row is found
-only by a whole value: its id, its text, one side of a text pair, or its URL. Values are the strings of Parquet and JSON
-files, lines and words of other text, and the decoded rows of token files. URLs are compared in rows only, because cards
-contain links too. A short value, such as `7`, is compared with ids only in columns of ids; elsewhere it may be a count.
+Each distinct file is downloaded once, searched, and deleted. The removal list contains keyed hashes, so only a whole
+value can match: an id, a text, one side of a text pair, or a URL. Searched values are the strings of Parquet and JSON
+files, lines and words of other text, and decoded rows of token files. URLs are compared only in rows, because cards
+contain links, too. Short values, such as `7`, are compared with ids only in id columns; others may be counts.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ class RepoSearch:
                 path.unlink()
 
     def _decode_rows(self, tokens_file: Path, rows_file: Path) -> Iterator[RowKeys]:
-        """Decode each row of a token file; ValueError for tokens of a different tokenizer."""
+        """Decode each row of a token file; raise ValueError if a row is not Harmony text."""
         ids = map_npy(tokens_file)
         with open_parquet(rows_file) as table:
             for batch in table.iter_batches(columns=["first_token", "tokens"]):
@@ -139,7 +139,7 @@ def _lfs_sha256(file: HubFile) -> str | None:
 
 
 def read_row_keys(path: Path) -> Iterator[RowKeys]:
-    """Yield `RowKeys` (id, texts, URL) of each value in a Parquet, JSON or text file.
+    """Yield the values of a Parquet, JSON or text file as `RowKeys` (id, texts, URL).
 
     JSON and text may be compressed. An .npy file with a loss mask has no values; other binary files raise ValueError.
     """
@@ -172,7 +172,7 @@ def _json_keys(json_text: bytes, *, is_row: bool) -> Iterator[RowKeys]:
 
 
 def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
-    """Yield `RowKeys` for each string in nested lists and mappings, keys included.
+    """Yield `RowKeys` for each string and each key in nested lists and mappings.
 
     If `is_row`, a string that is short enough for a URL is also the URL in its `RowKeys`.
     """

@@ -1,8 +1,8 @@
 """Removal of forgotten rows from the history of a dataset repo.
 
 The user first publishes the rebuilt artifact, so that no head of a branch contains a forgotten row. The removal then
-squashes each branch to one commit, moves each tag to the new head of `main`, and deletes large files that only earlier
-commits contain for good. It searches and lists refs of pull requests and conversions, but never changes them. A
+squashes each branch to one commit, moves each tag to the new head of `main`, and permanently deletes large files that
+only earlier commits contain. Refs of pull requests and conversions are searched and listed, but never changed. A
 `RemovalRecord` is written before the first change, so that the same command continues after a crash. Finally, a
 certificate replaces the record.
 """
@@ -81,10 +81,10 @@ def unpublish(
 ) -> RemovalRecord:
     """Search a repo for forgotten rows; if `applies`, remove them from its history.
 
-    The repo is not changed if `keeps_history`, or while the head of a branch contains a forgotten row. `dates_by_hash`
+    Nothing is removed if `keeps_history` is true or if the head of a branch contains a forgotten row. `dates_by_hash`
     has the date at which each entry was added to the list. With `applies`, a certificate is stored next to
-    `record_file` if the repo is changed, or if `keeps_history`. Raise RetryableError if another process changes the
-    repo.
+    `record_file` if the repo was changed or `keeps_history` is true. Raise RetryableError if another process changes
+    the repo.
     """
     started, result = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
     record = _RECORD_FORMAT.read(record_file) if record_file.exists() else RemovalRecord(repo.url, started)
@@ -177,7 +177,7 @@ def _move_tags(repo: HubRepo, tags: list[str]) -> None:
 def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
     """Permanently delete the large files that branches and tags no longer contain.
 
-    Files of other refs that branches and tags never contained are kept. So are uploads since the removal started.
+    Files that only other refs ever contained, and uploads since the start of the removal, are kept.
     """
     commits, kept, deleted = reachable_commits(repo), set[str](), {*record.objects}
     for ref, objects in list_lfs_hashes(repo, commits).items():
@@ -201,9 +201,9 @@ def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
 def _surviving_commits(
     repo: HubRepo, record: RemovalRecord, commits_by_ref: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Return commits that no branch or tag reaches any more, but the hub still serves.
+    """Return commits that no ref reaches any more, but that the hub still serves.
 
-    The commits are under the key `_EARLIER_REF`. If there are none, the dict is empty.
+    Only former commits of branches and tags are returned, under the key `_EARLIER_REF`; without any, the dict is empty.
     """
     own_refs = (ref for ref in record.commits if ref.startswith(_OWN_REF_PREFIXES))
     before = {commit for ref in own_refs for commit in record.commits[ref]}

@@ -41,9 +41,9 @@ class LicensedColumns(RecipeSection):
 
     Attributes:
         id: Columns of ids, which are text or integers. A row without an id gets a derived id.
-        license: Columns of licences, used in lower case. A row without a value has the licence of its licence file, or
-            else of the recipe. If a single name is set, a value that is not text (for example a list) results in
-            `unknown`. `meta` keeps the column unchanged.
+        license: Columns of licences; values are converted to lower case. A row without a value has the licence of its
+            licence file, or else of the recipe. If a single name is set, a value that is not text (for example a list)
+            results in `unknown`. `meta` keeps the column unchanged.
     """
 
     text: Annotated[str, Option("Text column, or path such as body.text.", "text-column")] = "text"

@@ -33,7 +33,7 @@ def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
 
 
 def real_folder_and_parents(folder: Path) -> Set[Path]:
-    """Return the real paths of a folder and its parents; links to them would be loops."""
+    """Return the real paths of a folder and its parents, to detect links that loop."""
     real = Path(os.path.realpath(folder))
     return {real, *real.parents}
 
@@ -76,7 +76,7 @@ def is_excluded(name: str, patterns: Sequence[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return plain paths, and patterns with wildcards, each split at slashes."""
+    """Split patterns at slashes; return those without wildcards, then the others."""
     plain = {PurePosixPath(pattern).parts for pattern in patterns if not _WILDCARD.search(pattern)}
     return plain, [PurePosixPath(pattern).parts for pattern in patterns if _WILDCARD.search(pattern)]
 

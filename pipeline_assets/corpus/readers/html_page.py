@@ -34,7 +34,7 @@ _NOT_NESTED = re.compile(
 def html_row(content: bytes) -> dict[str, Any] | Fault:
     """Return a page's row, with `text` and an optional `title`, or the page's fault.
 
-    The encoding comes from the byte order mark, or else from a charset in the first `_CHARSET_BYTES`, or is UTF-8.
+    The encoding comes from the byte order mark, or else from a charset in the first `_CHARSET_BYTES`; default: UTF-8.
     """
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
     if encoding is None:
@@ -67,8 +67,8 @@ def _python_encoding(label: str) -> str:
 def _is_too_deep(page: str) -> bool:
     """Check whether more than `_MAX_DEPTH` elements of a page may be open at once.
 
-    A formatting element counts as ten elements. As in browsers, at most three open formatting elements with equal names
-    and attributes count.
+    An open formatting element, such as `<b>`, counts as ten elements. If several have equal names and attributes, at
+    most three count, as in browsers.
     """
     if page.count("<") <= _MAX_DEPTH // _FORMATTING_DEPTH:
         return False

@@ -87,7 +87,7 @@ def count_missing_bytes(folder: Path, start: int, stop: int) -> int:
     """Count the bytes of [start, stop) that the cache lacks.
 
     Only spans with exactly these bounds count as cached, and a partial download only if it began since the last boot.
-    Damaged bytes count, too: damage is found when they are used.
+    Damaged bytes count as cached, too, because damage is found only when they are used.
     """
     missing, partial = stop - start, _partial_name(start, stop)
     for path in folder.glob(f"{start}-{stop}.*"):

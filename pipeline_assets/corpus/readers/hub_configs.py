@@ -68,7 +68,7 @@ def parse_configs(card: str, where: str) -> list[Config]:
 
 
 def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
-    """Return the mapping in a card's YAML, {} without one; InputError if unparsable."""
+    """Return the mapping in a card's YAML, or {}; raise InputError for invalid YAML."""
     text = card.lstrip("\ufeff").replace("\r\n", "\n")
     parts = re.split(r"^---[ \t]*$", text, maxsplit=2, flags=re.MULTILINE)
     if len(parts) < 3 or parts[0].strip():
@@ -109,13 +109,13 @@ def find_split_files(
 ) -> tuple[list[str], list[str]]:
     """Return the patterns and the paths of a split's Parquet or JSON lines files.
 
-    If `config` has patterns for the split, these are returned with the paths that they match, possibly none.
+    If `config` has patterns for the split, the result is these patterns and the paths that match, possibly none.
 
-    Otherwise files are searched in the folder of `config`, or in the whole dataset if `config` is None, for a card
-    without configs. As in `datasets`, a file belongs to a split if its path below the folder contains a word for the
-    split: `train/0.jsonl.zst`, `web-train-00000.parquet`. If no path has a word for train, validation or test, all
-        files belong to the split in the folder's own path, or to `train` if `config` is None. JSON lines are used only
-        without Parquet files, and uncompressed `.json` files never. The patterns match the files' folder and endings.
+    Otherwise the files are searched in the folder of `config` or, for a card without configs (`config` is None), in
+    the whole dataset. As in `datasets`, a file belongs to a split if its path below the folder contains a word for the
+    split, as in `train/0.jsonl.zst`. If no path has a word for train, validation or test, all files belong to the split
+    that the folder's own path names, or to `train` if `config` is None. JSON lines are used only without Parquet files,
+    and uncompressed `.json` files never. The returned patterns match the files' common folder and their endings.
 
     Both lists are empty if no file is selected, or if `config` has neither patterns for the split nor a folder.
     """

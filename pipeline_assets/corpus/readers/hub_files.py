@@ -1,7 +1,7 @@
 """Access to the files of hub repositories at a commit, through a local cache.
 
 Files are checked against the commit's listing. Listings and bytes are cached, so files that were read once need no
-network. Of a hub's responses, local paths contain only hashes, so a hub cannot choose a path.
+network. Local paths contain only hashes from a hub's responses, so a hub cannot choose a path.
 """
 
 import math
@@ -48,8 +48,8 @@ class HubFiles:
         token: Token for gated and private datasets; None uses the client's own (HF_TOKEN, or the saved login).
         tries: Maximum number of attempts per call.
         wait_s: Seconds before the second attempt, doubled each time up to 60 s, ± 25 %; the hub may set another wait.
-        progress_s: Seconds of waiting in which `hub_session.MIN_PROGRESS_BYTES` must arrive, or an attempt fails.
-        timeout_s: Seconds without any byte after which an attempt fails, if fewer than `hub_session.TIMEOUT_S`.
+        progress_s: An attempt fails if it waits this many seconds for `hub_session.MIN_PROGRESS_BYTES` to arrive.
+        timeout_s: An attempt fails after this many seconds without any byte, capped at `hub_session.TIMEOUT_S`.
         traffic: Counter of received bytes.
         repo_type: Type of the repositories; for models, every parameter `dataset` is the name of a model.
     """
@@ -90,10 +90,10 @@ class HubFiles:
         return files
 
     def confirm_file(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Raise InputError if the hub states another hash or size than the listing.
+        """Raise InputError if the hub's hash or size of a file differs from the listing.
 
         If the cached listing is wrong, delete it and raise RetryableError. If the cache has a folder for the file's
-        hash, no request is sent, because a download confirms the file itself.
+        hash, no request is sent, because `fetch` confirms the file before each download.
         """
         if not self.spans_folder(dataset, file.digest).exists():
             self.call_with_retries(dataset, commit, lambda: self._locate(dataset, commit, file))
@@ -158,7 +158,7 @@ class HubFiles:
         return sorted(filter(None, found.values()), key=lambda file: file.path)
 
     def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Delete the cached listing and raise an error if only that listing has `file`."""
+        """Delete the cached listing and raise if `file` is in it but not on the hub."""
         path = self.listing_path(dataset, commit)
         if file in (hub_listing.read_cached_listing(path) or ()) and file not in self._fetch_listing(dataset, commit):
             path.unlink()
@@ -166,7 +166,7 @@ class HubFiles:
             raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
 
     def _locate(self, dataset: str, commit: str, file: HubFile) -> hub_http.FileLocation:
-        """Return the location of a file's bytes; raise if the hub has other bytes now."""
+        """Locate a file's bytes; raise if the hub's hash or size differs from `file`."""
         client = self.client()
         repo = f"datasets/{dataset}" if self.repo_type == "dataset" else dataset
         located = client.locate(f"{client.address}/{repo}/resolve/{commit}/{quote(file.path)}")

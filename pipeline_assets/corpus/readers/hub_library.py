@@ -43,10 +43,10 @@ class LibraryClient(LimitedClient):
         super().__init__(address, progress_s)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; convert failures that the library does not retry.
+        """Send a request; convert failures if the library does not retry the request.
 
-        Raise UnansweredError if no response arrives. Raise HfHubHTTPError for a temporary error status of a response
-        that is not streamed.
+        For such a request, raise UnansweredError if no response arrives, and HfHubHTTPError if the response is not
+        streamed and has a temporary error status.
         """
         request.extensions = {**request.extensions, "is_streamed": stream}
         try:
@@ -109,9 +109,9 @@ def is_loopback(address: str) -> bool:
 
 
 def _check_part_sizes(response: httpx2.Response) -> None:
-    """Raise MalformedResponse if a git-lfs server requires upload parts below 1 MiB.
+    """Raise MalformedResponse if a git-lfs server sets upload parts below 1 MiB.
 
-    For parts of 0 bytes, `huggingface_hub` divides by zero.
+    With a part size of 0, `huggingface_hub` would divide by zero.
     """
     if not response.is_success or not response.url.path.endswith("/info/lfs/objects/batch"):
         return

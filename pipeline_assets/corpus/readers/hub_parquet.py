@@ -17,7 +17,7 @@ _TAIL_BYTES = 1 << 16  # most footers fit; otherwise a second request fetches th
 
 
 class SpanFile(io.RawIOBase):
-    """File object over the cached spans of a hub file; other bytes raise OSError."""
+    """Hub file that is read from cached spans; reading other bytes raises OSError."""
 
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tupl
 
 
 def list_row_groups(metadata: pq.FileMetaData, file: HubFile, text_column: str) -> list[RowGroup]:
-    """List the row groups of a file, in order."""
+    """List a file's row groups in order, each with the bytes of its text column."""
     groups, first_row = [], 0
     for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
         chunks = [group.column(column) for column in range(group.num_columns)]
@@ -116,7 +116,7 @@ def list_row_groups(metadata: pq.FileMetaData, file: HubFile, text_column: str) 
 
 
 def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
-    """Open a Parquet file from local spans of the footer and of row groups to read.
+    """Open a Parquet file; `spans` are its footer and the row groups to be read.
 
     Page checksums are verified. If the bytes are damaged, Arrow's own errors are raised.
     """

@@ -14,7 +14,7 @@ class MalformedResponse(Exception):
 
 @contextmanager
 def convert_parse_errors() -> Iterator[None]:
-    """Convert errors of parsing code inside the context to MalformedResponse."""
+    """Convert errors of the parsing code in a `with` block to MalformedResponse."""
     try:
         yield
     except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -22,6 +22,6 @@ def convert_parse_errors() -> Iterator[None]:
 
 
 def error_text(error: Exception) -> str:
-    """Return class and text of an error as one short line without control characters."""
+    """Return an error's class and text in one short line without control characters."""
     text = _UNPRINTABLE.sub(" ", f"{type(error).__name__}: {error}")
     return text if len(text) <= _MAX_ERROR_CHARACTERS else f"{text[:_MAX_ERROR_CHARACTERS]}…"

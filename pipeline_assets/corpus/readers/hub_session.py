@@ -32,9 +32,9 @@ _trusted_authorities = functools.cache(httpx2.create_ssl_context)
 class LimitedClient(httpx2.Client):
     """HTTP client for one hub, with limits on time, progress and size.
 
-    Only this hub receives credentials. A body longer than the requested byte range, or than MAX_JSON_BYTES without a
-    range, raises RetryableError. In `progress_s` seconds of waiting, at least MIN_PROGRESS_BYTES must arrive or be
-    sent. A connection without any bytes times out after the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
+    Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES if no range
+    was requested; a longer body raises RetryableError. In `progress_s` seconds of waiting, at least MIN_PROGRESS_BYTES
+    must arrive or be sent. A wait without any byte ends after the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
     """
 
     _decodes_error_bodies = False

@@ -32,7 +32,7 @@ def is_array_or_multiline_file(file: SourceFile) -> bool:
 
 
 def file_values(file: SourceFile) -> Iterator[tuple[int, bytes]]:
-    """Yield the values of a file; see `json_values`."""
+    """Yield the position and the bytes of each value in a file; see `json_values`."""
     with open_source(file) as opened:
         yield from json_values(read_blocks(opened, file), file.path)
 
@@ -40,10 +40,10 @@ def file_values(file: SourceFile) -> Iterator[tuple[int, bytes]]:
 def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, bytes]]:
     """Yield the position and the bytes of each element of an array, or of each object.
 
-    A position is a byte offset. It is the start of the line if only white space precedes the value in the line, unless
-    this is the file's first line. For an array's first element, it is the opening bracket if both are in one line.
-    Other values have their own offset. Brackets and commas delimit values, which need not be valid JSON. Raise
-    InputError if the file ends within a value, continues after the array, or has a value above 256 MiB.
+    A position is a byte offset. A value at the start of a line has the position of that line, except in the file's
+    first line. An array's first element has the position of the opening bracket if both are in one line. Any other
+    value has the position of its first byte. Values are found by brackets and commas alone, and may be invalid JSON.
+    Raise InputError if the file ends within a value, continues after the array, or has a value above 256 MiB.
     """
     text, start = bytearray(), 0  # bytes since the last value, and their offset in the file
     bracket: int | None = None  # offset of the array's bracket, before its first element

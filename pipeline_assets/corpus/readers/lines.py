@@ -24,7 +24,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]:
     """Yield the byte offset and the bytes of each block of whole lines of a file.
 
-    The first block begins with the first line at or after `start`, which must be 0 for a compressed file. Raise
+    The first block begins with the first line that begins at or after `start`; a compressed file needs `start` 0. Raise
     InputError if the file is damaged, is UTF-16 or has a line longer than 256 MiB.
     """
     with open_source(file) as opened:
@@ -77,7 +77,7 @@ def line_before(file: SourceFile, offset: int) -> bytes:
 def _seek_line(stream: BinaryIO, start: int) -> int:
     """Seek to the first line that begins at or after `start`; return the offset.
 
-    Without such a line, return the end of the file. If `start` is within or just after a UTF-8 mark, return 0.
+    If no such line exists, return the file's end. If `start` is within or just after a byte order mark, return 0.
     """
     if start == 0 or (start <= len(UTF8_MARK) and stream.read(len(UTF8_MARK)) == UTF8_MARK):
         return stream.seek(0)
@@ -93,7 +93,7 @@ def _seek_line(stream: BinaryIO, start: int) -> int:
 def read_blocks(stream: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     """Yield the rest of an open file in decompressed blocks.
 
-    If the file is at byte 0, detect the compression and hash the file while reading. At later positions, do neither.
+    At byte 0, detect the compression, and hash the file during reading. Later in a file, read plain bytes unhashed.
     """
     offset = stream.tell()
     codec = detect_codec(stream.read(HEAD_BYTES)) if offset == 0 else None

@@ -22,8 +22,8 @@ class Listing:
     """Files outside the data root from which an artifact will be built.
 
     Attributes:
-        inputs: Input entries of the future manifest that listings and Parquet footers determine.
-        missing_bytes: Number of bytes to fetch from a hub, by file or source; None without a hub.
+        inputs: Entries of `inputs` in the future manifest, as known from file listings and Parquet footers.
+        missing_bytes: Number of bytes to fetch from a hub, by file or source; None if all files are local.
     """
 
     inputs: tuple[Mapping[str, Any], ...] = ()
@@ -36,7 +36,7 @@ class Listing:
 
     @classmethod
     def from_pinned(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """Create the listing of pinned hub files, without inputs: the pin lists them."""
+        """Create a listing of pinned hub files, with `missing_bytes` and without `inputs`."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)

@@ -3,7 +3,7 @@
 | name | rows | position of a row (`source_row`) | pieces |
 |---|---|---|---|
 | `.jsonl` `.ndjson` `.ndjsonl` `.json` | lines | byte offset in the uncompressed text | byte ranges, divided at lines |
-| the same, as one array or multi-line objects | its values | byte offset: see `json_values` | the file |
+| JSON with one array or multi-line objects | the values | byte offset: see `json_values` | the file |
 | `.csv` `.tsv` | rows after the header | byte offset of the first line | the file |
 | `.parquet` | rows | number in the file, from 0 | runs of row groups |
 | `.txt` `.md`, by `text_unit` | the file, paragraphs or lines | 0, or byte offset | the file, or byte ranges |
@@ -73,10 +73,10 @@ class LocalRecipe(SourceLabels):
         columns: Columns of JSON, CSV and Parquet; None if no file has columns.
         text_unit: Unit of text that is one document; None if no file is text. With `line`, blank lines are skipped.
         exclude: Patterns of files and folders that are not read, relative to the source's folder.
-        text_endings: Endings of further text files, such as `.py`, or `.html` to keep the tags of pages.
+        text_endings: Endings of further text files, such as `.py`. With `.html`, pages are read as text, tags included.
         license_files: Pattern of licence file names, such as LICENSE*; with None, no file is a licence file. A licence
-            file is not a document. It determines the licence of the rows in its folder, and in subfolders without a
-            licence file, unless a row states a licence.
+            file is not a document. It sets the licence of the rows that state none, in its folder and in subfolders
+            without a licence file.
     """
 
     files: Patterns = ("**/*",)
@@ -89,7 +89,7 @@ class LocalRecipe(SourceLabels):
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """Return the content without unset `_LATER_KEYS`, to keep digests of old recipes."""
+        """Return the content without unset `_LATER_KEYS`: old recipes keep their digests."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
@@ -97,7 +97,7 @@ class LocalRecipe(SourceLabels):
         return detect_format(name, self.text_endings)
 
     def is_one_document(self, name: str) -> bool:
-        """Check whether a file becomes one document, so that it counts as one row."""
+        """Check whether a whole file becomes one document, and so counts as one row."""
         format_ = self.detect_format(name)
         return format_ not in COLUMN_FORMATS and (format_ != "text" or self.text_unit in (None, "file"))
 
@@ -126,7 +126,7 @@ def plan_local(
 ) -> list[Piece]:
     """Divide files, where possible, into pieces of about `shard_bytes`, in file order.
 
-    An unreadable file is one piece. Its error is added to `unreadable_reasons` or, if that argument is None, raised.
+    An unreadable file is one piece. Its error is raised if `unreadable_reasons` is None, otherwise added to it.
     """
     pieces: list[Piece] = []
     for file in files:
@@ -183,10 +183,10 @@ def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
 
 
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
-    """Raise UsageError if a column of the recipe is missing in the first 20 files.
+    """Raise UsageError if the first 20 files lack a column of the recipe.
 
-    Each Parquet and CSV file must have all columns that are set as single names. Among the first rows of the JSON
-    files, at least one must have the text column. Unreadable files are skipped.
+    Each Parquet and CSV file must have every column for which the recipe sets one name, not alternatives. At least one
+    of the first rows of the JSON files must have the text column. Unreadable files are skipped.
     """
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_SIZE]:
@@ -244,7 +244,7 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield offset 0 with a file's whole text or fault; InputError if too long."""
+    """Yield offset 0 with a file's text or fault; InputError if the file is too long."""
     text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
     for offset, block in line_blocks(piece.file):
         _raise_if_too_long(piece, 0, offset + len(block))

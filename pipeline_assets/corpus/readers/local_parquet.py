@@ -34,7 +34,7 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes:
     """Divide the row groups of a file into runs.
 
     A run ends with the row group that reaches `run_bytes` uncompressed bytes. Raise UsageError if the file lacks a
-    column that `columns` sets as a single name; alternative columns are not checked.
+    column for which `columns` sets one name; columns with alternative names are not checked.
     """
     metadata = read_local_footer(file)
     check_columns(metadata.schema.to_arrow_schema(), columns or (), file.path)

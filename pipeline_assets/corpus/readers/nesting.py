@@ -1,4 +1,4 @@
-"""Nesting of objects and lists in values of source rows, with its limit."""
+"""Limit on the nesting of objects and lists in values of source rows."""
 
 from typing import Any
 

@@ -12,9 +12,9 @@ _TICKS = re.compile("`{3,}")
 
 
 def notebook_row(content: bytes) -> dict[str, Any] | Fault:
-    """Return text and language (if stated) of a notebook of format 4, or its fault.
+    """Return a row with the text of a notebook (format 4), or a fault.
 
-    Code is put between fences that state the language and are longer than any run of backticks in the code.
+    Fences are longer than any run of backticks in the code. A stated language is in the row and after opening fences.
     """
     notebook = parse_row(content.removeprefix(UTF8_MARK), "file")
     if isinstance(notebook, Fault):

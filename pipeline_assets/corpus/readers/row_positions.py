@@ -84,7 +84,7 @@ def _row_start(file: SourceFile, offset: int, line: int) -> int:
 def format_row_position(name: str, row: int, file: SourceFile | None) -> str:
     """Format a position as `line 12 (byte 3,456)`, or `row 12` if rows are numbered.
 
-    The line number is omitted if lines cannot be counted, or without `file`, as for a file on another machine.
+    Return only `byte 3,456` if lines cannot be counted, or if `file` is None, as for a file on another machine.
     """
     if has_numbered_rows(name):
         return f"row {row:,}"

@@ -34,7 +34,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class ByteRange:
-    """Byte range of a file, for the lines or multi-line records that begin in it."""
+    """Byte range of a file; a line or record belongs to the range in which it begins."""
 
     file: SourceFile
     start: int = 0  # possibly in the middle of a line
@@ -50,9 +50,9 @@ def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ())
     """List the files below `root` that match a pattern and none of `exclude`, sorted.
 
     Patterns have shell syntax: `*` matches within one folder and ignores hidden files, `**` matches any number of
-    folders. A pattern that is the name of a file matches that file, even with special characters. Raise UsageError if a
-    pattern has no match, or if a pattern or one of `exclude` leads out of the folder. Raise RetryableError for an
-    unreadable folder. Links are followed, except to a folder that contains them.
+    folders. A pattern that equals a file's name matches this file, even if the name has special characters. Links are
+    followed, except a link to a folder that contains the link. Raise UsageError if one of `patterns` has no match, or
+    if any pattern leads out of `root`. Raise RetryableError for an unreadable folder.
     """
     for pattern in (*patterns, *exclude):
         if os.path.isabs(pattern) or ".." in PurePosixPath(pattern).parts:
@@ -148,10 +148,10 @@ class InputFolder(ABC):
         return list_files(self.path, self.file_patterns())
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe how path, names, sizes or times of files differ from a sealed manifest.
+        """Describe how the folder or its files differ from a sealed manifest.
 
-        Return None if they are equal, or if the folder is missing. If the files cannot be listed, return the text of
-        the error.
+        The folder's path, and names, sizes and times of its files are compared. Return None if all are equal, or if the
+        folder is missing. If the files cannot be listed, return the text of the error.
         """
         folder, sealed_path, base = self.resolve_path(root), input_folder_path(manifest, root), root.absolute()
         if not folder.path.is_dir():
@@ -195,7 +195,7 @@ class SourceFolder(InputFolder):
         return list_files(self.path, self.patterns, self.exclude)
 
     def excluded_files(self) -> Iterator[tuple[str, str]]:
-        """Yield (file name, pattern) for each excluded file and each pattern that matches."""
+        """Yield (file name, pattern) for each excluded file, once per matching pattern."""
         names = matching_names(self.path, self.patterns) if self.exclude else ()
         excluded = [name for name in names if is_excluded(name, self.exclude)]
         yield from ((name, pattern) for pattern in self.exclude for name in excluded if is_excluded(name, [pattern]))
@@ -222,14 +222,14 @@ def modification_times_ns(files: Sequence[SourceFile]) -> list[int]:
 def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
     """Return the provenance of input files: their folder and modification times.
 
-    The path of a folder inside the data root is relative to the root, because both may be moved together.
+    The path of a folder inside the data root is relative to the root, so that the root can be moved.
     """
     path = folder.path.relative_to(root) if folder.path.is_relative_to(root) else folder.path
     return {_FOLDER_KEY: str(path), _MODIFIED_KEY: modification_times_ns(files)}
 
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
-    """Return a manifest's input folder; None if it lacks the path or the patterns."""
+    """Return a manifest's input folder; None if the manifest lacks path or patterns."""
     path, recipe = input_folder_path(manifest, root), manifest.identity.recipe
     patterns = recipe.get("files")
     return SourceFolder(path, (*patterns,), (*recipe.get("exclude", ()),)) if path is not None and patterns else None
@@ -243,14 +243,14 @@ def input_folder_path(manifest: Manifest, root: Path) -> Path | None:
 
 @contextlib.contextmanager
 def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
-    """Yield a pin's files; InputError if they changed, or change inside the context."""
+    """Yield a pin's files; InputError if they changed, or change in the `with` block."""
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
     yield listed_files(folder, pin)
     listed_files(folder, pin)  # raises if a file was changed while it was read
 
 
 def listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
-    """Return the files that a manifest lists, after a check that they are unchanged.
+    """Return the files that a manifest lists, and check that they are unchanged.
 
     Raise InputError if names, sizes or times have changed. Hashes are checked later, while the files are read.
     """

@@ -49,10 +49,10 @@ class UnreadableFiles:
     source_files: int
 
     def raise_if_above_limit(self, max_fraction: str, where: object) -> None:
-        """Raise InputError if unreadable files exceed `max_fraction` of the bytes.
+        """Raise InputError if unreadable files exceed `max_fraction` of a source's bytes.
 
-        A single unreadable file of up to a third of the bytes is accepted, too, if `max_fraction` is above 0 and the
-        source has at least three files.
+        If `max_fraction` is above 0 and the source has at least three files, a single unreadable file of up to a third
+        of the bytes is accepted, too.
         """
         limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
         is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR_SHARE

@@ -69,7 +69,7 @@ def _plain_text(text: str) -> str:
 
 
 def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield position 0 with the file's row or fault; InputError if too long."""
+    """Yield position 0 with a file's row or fault; InputError if the file is too long."""
     content = bytearray()
     with open_source(file) as opened:
         for block in read_blocks(opened, file):

@@ -2,7 +2,7 @@
 
 - The text is the title, a blank line, and the page without outer newlines; with `title: none`, the page alone. The
   title is also in `meta`.
-- Page text that `html.escape` wrote (`AT&amp;T`, and no bare `&`, `<` or `>`) is unescaped once, which loses nothing.
+- Page text that has entities (`AT&amp;T`) and no bare `&`, `<` or `>`, as `html.escape` writes it, is unescaped once.
   Other text and remaining markup (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`) are unchanged. Titles are always
   unescaped.
 - doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url, or from
@@ -44,7 +44,7 @@ _LICENCES = (
 class WikipediaRecipe(RecipeSection):
     """Output files of wikiextractor for a dump of Wikipedia, and their conversion.
 
-    Exactly one of `dump_date`, which determines the licence, and `license_tag` must be set.
+    Exactly one of `license_tag` and `dump_date` must be set; a date determines the licence.
 
     Attributes:
         language: Language, such as `en`, of pages whose url has no host (`?curid=12`). If set, urls with a host must
@@ -88,8 +88,8 @@ class WikipediaRecipe(RecipeSection):
 def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
     """Yield a Document or a Reject for each page that begins in a range, in order.
 
-    The position of a page is the byte offset of its first line. Raise InputError if the url of a page with text is not
-    on Wikipedia, or if url and recipe state different languages or none.
+    The position of a page is the byte offset of its first line. A page with text raises InputError if its url is not on
+    Wikipedia, if url and recipe state different languages, or if neither states a language.
     """
     name = piece.file.name
     licence = recipe.licence()
@@ -101,7 +101,7 @@ def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Docume
 def _build_document(
     page: Page, recipe: WikipediaRecipe, licence: tuple[str, str], piece: ByteRange, offset: int
 ) -> Document | Fault:
-    """Convert a page to a Document; return a fault if it has no text but its title."""
+    """Convert a page to a Document; return a fault for a page with only a title."""
     body = _page_body(page)
     if not body.strip():
         return Fault("title_only", page.title)
@@ -143,7 +143,7 @@ def _unescape_title(title: str) -> str:
 
 
 def is_on_other_site(url: str) -> bool:
-    """Check whether a page's url names another site than Wikipedia."""
+    """Check whether a page's url is on a site other than Wikipedia."""
     return "://" in url and _URL.match(url) is None
 
 

@@ -15,8 +15,8 @@ Behaviour of wikiextractor 2.66 to 3.1.0, in six real files of three languages:
   between two header lines, and a header line must match the whole pattern.
 - 3.x passes text through `html.escape` by default; older versions and `--html-safe ''` do not.
 - `<doc>` and JSON of 2.x repeat the title above the text; JSON of 3.x does not.
-- AA/wiki_00 is empty if the extraction found no pages, as in a dump without line breaks, or if a page is larger than
-  `--bytes`. Any other empty file comes from an extraction that was killed.
+- AA/wiki_00 is empty if a page is larger than `--bytes`, or if the extraction found no pages (for example in a dump
+  without line breaks). Any other empty file comes from an extraction that was killed.
 """
 
 import itertools
@@ -60,9 +60,9 @@ class Page(msgspec.Struct, frozen=True):
 def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
     """Yield each page that begins in a range, or its fault, with its byte offset.
 
-    The last page is read to its end, even beyond the range. Faults: as for `parse_row`; missing or mistyped keys;
-    invalid UTF-8; and `unclear_end`, a line `</doc>` inside a `<doc>` page. Raise InputError for an unclosed `<doc>`
-    page, and for a first JSON line without all keys.
+    The last page is read to its end, even beyond the range. A `<doc>` page with invalid UTF-8 or an inner line `</doc>`
+    (`unclear_end`) is a fault. A JSON line is a fault if `parse_row` returns one, or if a key is missing or mistyped.
+    Raise InputError for an unclosed `<doc>` page, and for a first JSON line without all keys.
     """
     format_, blocks = open_extraction(piece)
     return _json_pages(piece, blocks) if format_ == "json" else _doc_pages(piece, blocks)

@@ -26,7 +26,7 @@ _MAX_EXPERTS = 10_000  # per layer; the largest models have fewer than 1,000
 
 @contextmanager
 def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
-    """Convert exceptions in the block, except InputErrors, to an InputError."""
+    """Convert exceptions in a `with` block to InputErrors; InputErrors pass unchanged."""
     try:
         yield
     except InputError:
@@ -37,7 +37,7 @@ def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
 
 
 def check_config_sizes(folder: Path) -> None:
-    """Raise InputError for an impossible number in config.json, or an unreadable file.
+    """Raise InputError if config.json is unreadable or has an impossible number.
 
     Sizes must be at least 1. A number of layers must not exceed the number of tensors in the weights, and a layer may
     have up to 10,000 experts.

@@ -1,4 +1,4 @@
-"""GPU kernel that adds logits of the LM head to log-sum-exps, in one pass."""
+"""GPU kernel that adds a block of logits to running log-sum-exps, in one pass."""
 
 import torch
 import triton

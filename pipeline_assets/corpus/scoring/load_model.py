@@ -40,8 +40,8 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """Load the model in a folder, and check that it scores rows correctly.
 
     The recipe's keys device, dtype, attention, spreads, dequantise and threads are read. Raise UsageError if the recipe
-    requires a GPU that is missing, or an attention that the model lacks; InputError if the model is damaged, not
-    supported, or scores rows wrongly.
+    requires a GPU that is missing, or an attention implementation that the model lacks. Raise InputError if the model
+    is damaged or not supported, or scores rows wrongly.
     """
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("no GPU found that PyTorch can use", "device", "set `device: cpu`, or install a CUDA build")
@@ -170,10 +170,10 @@ def _logit_scale(config: Any) -> float:
 
 @torch.inference_mode()
 def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
-    """Check a model's scores of random rows; return the model, packed if possible.
+    """Check a model on random rows; return the model, with packed rows if possible.
 
-    Each row's mean NLL must be close to `_reference_nll`. Packed rows are tried first, unless the recipe names an
-    attention. Raise InputError if padded rows fail too, or would use eager attention on a GPU.
+    Each row's mean NLL must be close to `_reference_nll`. Packed rows are tried only if the recipe names no attention;
+    if they fail, rows are padded. Raise InputError if padded rows fail, or would use eager attention on a GPU.
     """
     vocabulary_size = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
     generator = np.random.default_rng(0)
@@ -254,7 +254,7 @@ def _fuse_norms(network: Any) -> None:
 
 @contextmanager
 def _silence_transformers() -> Iterator[None]:
-    """Silence the log and progress bars of `transformers` in a block."""
+    """Silence the log and progress bars of `transformers` in a `with` block."""
     logger, bars = logging.getLogger("transformers"), cast(Any, transformers.utils.logging)
     former_level, had_bars = logger.level, bars.is_progress_bar_enabled()
     logger.setLevel(logging.ERROR)

@@ -20,13 +20,13 @@ _MAX_LOST_WORK_S = 300  # seconds of work that a preempted call may lose
 class ModalSettings(pydantic.BaseModel):
     """Settings of scoring on Modal, for a run and for the deployed app.
 
-    The environment variable of a setting is CORPUSMILL_MODAL_ and its name in capitals. Prices are in any currency, per
-    hour of a GPU, a core or a GiB.
+    The environment variable for a setting is CORPUSMILL_MODAL_ plus the setting's name in capitals. All prices are in
+    one currency of your choice, per hour of a GPU, a core or a GiB.
 
     Attributes:
         app: Name of the app on Modal, and prefix of its volumes.
         environment: Modal environment; None for Modal's default.
-        gpu: GPU model; `none` scores on a CPU. For `H100`, Modal may provide an H200; for `H100!` it never does.
+        gpu: GPU model; `none` scores on a CPU. For `H100`, Modal may provide an H200; for `H100!`, never.
         gpus: Number of GPUs per container.
         cpu: Number of physical cores per container.
         region: Modal region; None for any.
@@ -37,7 +37,7 @@ class ModalSettings(pydantic.BaseModel):
         places: Maximum number of containers at a time; each scores one shard.
         tokens_per_s: Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.
         gpu_price, cpu_price, memory_price: Prices; the GPU price is None if unknown.
-        region_factor: Factor of all prices if a region is set.
+        region_factor: Factor of all prices, for the surcharge of a region; it also applies if `region` is None.
         prices_read: Day on which the prices were read; None if unknown.
         cost_limit: Cost limit for all splits that one command scores; None for no limit.
         split_cost_limit: Cost limit for one split; None for no limit.
@@ -68,9 +68,9 @@ class ModalSettings(pydantic.BaseModel):
 
     @classmethod
     def from_mapping(cls, variables: Mapping[str, str], **overrides: object) -> Self:
-        """Read settings from environment variables; `overrides` replace them unless None.
+        """Read settings from variables; an override that is not None replaces a variable.
 
-        A variable that is unknown or has an invalid value raises `UsageError` with its name.
+        Raise UsageError, with the variable's name, for an unknown variable or an invalid value.
         """
         if f"{_VARIABLE_PREFIX}KERNELS" in variables:
             fix = "unset it, and for quantised weights set `scoring.dequantise`"
@@ -105,7 +105,7 @@ class ModalSettings(pydantic.BaseModel):
         return seconds / 3600 * hourly * self.region_factor
 
     def describe_estimate(self, tokens: int, shards: int) -> str:
-        """Describe the estimated work and cost, except for the start of containers."""
+        """Describe the estimated work and cost, without the start of containers."""
         seconds = tokens / self.tokens_per_s
         hours, cost = seconds * (1 if self.gpu == NO_GPU else self.gpus) / 3600, self.cost(seconds)
         price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")

@@ -1,7 +1,7 @@
 """Negative log-likelihood (NLL) of the tokens of a row that count in the loss.
 
-`TokenRow.in_loss` marks these tokens. Logits are computed only for them, block by block. A block has some positions and
-a part of the vocabulary. The log-sum-exp is accumulated block by block (Milakov and Gimelshein 2018, "Online normalizer
+`TokenRow.in_loss` marks these tokens. Logits are computed only for these tokens, in blocks of some positions and a part
+of the vocabulary. The log-sum-exp is accumulated block by block (Milakov and Gimelshein 2018, "Online normalizer
 calculation for softmax"). Logits are float32 for any dtype of weights, because bfloat16 has only 8 significant bits. A
 row's sum is float64.
 """
@@ -239,8 +239,8 @@ def _fold_logits(logits: torch.Tensor, target_columns: torch.Tensor, accumulator
     """Add a block of logits to `accumulators`; the block is overwritten.
 
     `logits` has the shape (positions, ids). `accumulators` has the shape (3, positions): the largest logit so far, Σ
-    exp(logit - largest) and the target's logit. `target_columns` has each target's column in the block, negative or too
-    large for a target in another block.
+    exp(logit - largest) and the target's logit. `target_columns` has each target's column in the block. A target in
+    another block has a column below 0 or too large.
     """
     # Copy the logit of each target in this block; the clamp keeps the other indices valid.
     valid = target_columns.clamp(0, logits.shape[1] - 1)

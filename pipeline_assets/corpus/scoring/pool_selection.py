@@ -26,8 +26,8 @@ class Selection:
 
     Attributes:
         row_numbers_by_file: Numbers of the selected rows of each pool file, ascending, shape (rows,).
-        counts: `rows` counts all rows of the pool files. `dropped/repeated_id` (pools overlap) and
-            `dropped/not_sampled` count rows that are not scored; they are omitted if 0.
+        counts: `rows` counts all rows of the pool files. `dropped/repeated_id` counts rows whose id occurred earlier,
+            `dropped/not_sampled` rows beyond `max_rows`; both are omitted if 0.
     """
 
     row_numbers_by_file: Mapping[str, NDArray[np.int64]]
@@ -50,12 +50,12 @@ class Selection:
 
 
 def has_harmony_rows(files: Iterable[Path]) -> bool:
-    """Check whether the first row of the files is Harmony text; True without rows."""
+    """Check whether the first row of the files is Harmony text; True if all are empty."""
     return not uses_chat_template(first_template(files))
 
 
 def first_template(files: Iterable[Path]) -> str | None:
-    """Return the template of the first row of the files; None without row or template."""
+    """Return the `template` of the first row of the files; None if either is missing."""
     for path in files:
         with StoredParquet(path) as file:
             if file.metadata.num_rows:
@@ -68,7 +68,7 @@ def first_template(files: Iterable[Path]) -> str | None:
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """Select the first row of each id, in the order of the files.
 
-    `files` has paths by name. Unless `max_rows` is None, select only the `max_rows` rows with the lowest hashes of ids.
+    `files` maps names to paths. If `max_rows` is set, only the `max_rows` rows with the lowest hashes of ids remain.
     Memory: 16 bytes per row, and a sorted copy. Raise InputError if a file is not a valid pool, or all files are empty.
     """
     by_file = {name: _hash_ids(path) for name, path in files.items()}

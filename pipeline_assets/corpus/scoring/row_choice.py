@@ -81,9 +81,9 @@ def are_near_boundary(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows whose NLL is within an error bar of a boundary.
 
-    The boundaries are the NLLs at the lowest and the highest percentile of the rule, each halfway between the nearest
-    rows on both sides. A percentile with no row on one side has no boundary. `nll` and `percentile` have the values of
-    all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
+    Each end of the rule's percentile range has one boundary: the mean of the highest NLL below this end and the lowest
+    NLL above it. An end with no rows on one side has no boundary. `nll` and `percentile` have the values of all rows of
+    a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
     """
     low, high = rule.percentile_range
     is_near = np.zeros(len(nll), bool)

@@ -91,9 +91,9 @@ class ScoreGap:
 
 
 def compare_scores(first_splits: Sequence[ScoredSplit], second_splits: Sequence[ScoredSplit]) -> ScoreGap:
-    """Compare two models on the rows with equal split, id and byte count in both.
+    """Compare two models on rows with equal split, id and byte count in both scores.
 
-    One split is in memory at a time. An interval is the gap ± 1.96 standard errors of a ratio of sums.
+    One split is in memory at a time. The interval of a gap is the gap ± 1.96 standard errors of a ratio of sums.
     """
     first_by_name = {split.name: split for split in first_splits}
     second_by_name = {split.name: split for split in second_splits}

@@ -58,7 +58,7 @@ _MEAN_KEYS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return preview lines: the total of several splits, groups of rows, each split."""
+    """Return preview rows for the total of all splits, each group and each split."""
     content = _REPORT_FORMAT.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_row("all", total["scored"])] if len(splits) > 1 else []

@@ -1,4 +1,4 @@
-"""Scores of a split joined with the pool rows that they belong to."""
+"""Scores of a split, joined with the scored rows of the pool files."""
 
 import contextlib
 import itertools
@@ -35,7 +35,7 @@ class ScoredSplit:
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield scores joined with columns of the pool files, in the order of the scores.
 
-        Each table has the scored rows of one row group of a pool file. Columns that this file lacks have type null.
+        Each table has the scored rows of one row group of a pool file. Columns that the file lacks contain only nulls.
         """
         with StoredParquet(self.scores_file) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
@@ -70,8 +70,8 @@ def _join_scores(pool_path: Path, runs: Sequence[pa.Table], columns: Sequence[st
 def read_pool_rows(path: Path, row_numbers: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
     """Yield the requested rows of a pool file, as one table per row group.
 
-    `row_numbers` are ascending row numbers. Missing columns are omitted; if all are missing, the file's first column is
-    read. If the file lacks some of these rows, `InputError` is raised after the last table.
+    `row_numbers` are ascending row numbers. Missing columns are omitted; if all are missing, tables have the file's
+    first column. If the file lacks some of these rows, `InputError` is raised after the last table.
     """
     first = rows_read = 0
     with open_parquet(path) as file:
@@ -93,7 +93,7 @@ def read_pool_rows(path: Path, row_numbers: NDArray[np.int64], columns: Iterable
 
 @contextlib.contextmanager
 def wrap_read_errors(path: Path) -> Iterator[None]:
-    """Convert errors of pyarrow in the block to an InputError about a damaged file."""
+    """Convert pyarrow's errors in a `with` block to an InputError on a damaged file."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:

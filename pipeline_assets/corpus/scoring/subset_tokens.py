@@ -58,7 +58,7 @@ class CountedControlTokens(NamedTuple):
     headers: bool
 
     def loss_rule(self, body_mode: encode.LossMode) -> str:
-        """Return the loss rule: `body_mode.rule`, then the value of each attribute."""
+        """Return the loss rule: `body_mode.rule`, then `terminators=true headers=false`."""
         return f"{body_mode.rule} terminators={str(self.terminators).lower()} headers={str(self.headers).lower()}"
 
 
@@ -112,7 +112,7 @@ def encode_rows(
     """Encode a shard's rows; InputError if a row's tokens do not decode to its text.
 
     The receipt lists three work files: token ids (int32), the loss mask (bool, one byte per token), and a `ROWS_SCHEMA`
-    table, whose `first_token` is a position in the shard's file of token ids. It counts `documents` and `tokens`.
+    table, whose `first_token` is a position in the shard's file of token ids. Counts: `documents` and `tokens`.
     """
     names = [f"{WORK_FOLDER}/{TOKENS_FOLDER}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []
@@ -176,8 +176,8 @@ def _build_loss_mask(
 ) -> NDArray[np.bool_]:
     """Build a row's loss mask, shape (tokens,).
 
-    Raise InputError if the tokens of a Harmony text do not decode to it; for a chat template's text, encoding checked
-    that. In a chat template's text, headers do not count, and a body's terminator ends with the next special token.
+    Harmony text: raise InputError if the tokens do not decode to the text. Text of a chat template: headers do not
+    count; a body's terminator reaches to the end of the next special token; decoding was checked during encoding.
     """
     mask, spans = np.zeros(len(tokens.ids), bool), []
     if isinstance(loss_mode, MarkedSpans):  # was checked when the row was encoded
@@ -208,7 +208,7 @@ def _build_loss_mask(
 
 
 def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, tokenizer: Tokenizer) -> int:
-    """Return the end of `text`, which begins at token `start`; `stop` if not found."""
+    """Return the end of the tokens of `text`, which begin at `start`; `stop` if none."""
     return next((index for index in range(start + 1, stop) if tokenizer.decode(ids[start:index]) == text), stop)
 
 

@@ -114,7 +114,7 @@ class _ScoredRows:
         tokens, completion_tokens: Numbers of tokens from the pool, shape (rows,); 0 if unknown.
         meets_conditions: Whether a row meets all conditions of a rule, shape (rows, rules).
         candidates: Whether a row meets a rule's conditions and is in its range of percentiles, shape (rows, rules).
-        ranks: `selection_ranks` of a rule's candidates if it has `max_rows` or `balance`, else 0; shape (rows, rules).
+        ranks: `selection_ranks` of candidates for a rule with `max_rows` or `balance`, else 0; shape (rows, rules).
         present_columns: Columns of conditions that have a value in some row.
     """
 
@@ -243,8 +243,8 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
     - `candidates`: number of rows that meet all conditions and are in the rule's range of percentiles;
     - `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
-    - `could_flip`: number of `rows` that meet the conditions and are near a boundary (`are_near_boundary`), and their
-      `share` of all near rows and candidates. Splits without an error bar are omitted; null if all are;
+    - `could_flip`: `rows` counts rows that meet the conditions near a boundary (`are_near_boundary`); `share` is this
+      number divided by the number of near rows and candidates. Only splits with an error bar count; null if none has;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     splits = (split for split, _ in scored_rows.split_ranges())

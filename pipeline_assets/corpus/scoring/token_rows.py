@@ -43,8 +43,8 @@ class EncodedRow:
         completion_bytes: Number of UTF-8 bytes of the tokens in the loss.
         tokens_lost: Number of tokens that were cut off at the end.
         encoding_losses: Counts of the text that the tokenizer lost, including text that was then cut off.
-        reason: Why no token is in the loss, or None: `no_text`, `unknown_loss_mode`, `no_completion` (only a prompt),
-            `no_completion_left` (completion cut off), or the `Refusal.reason` of an invalid text.
+        reason: Reason why no token is in the loss, or None: `no_text`, `unknown_loss_mode`, `no_completion` (only a
+            prompt), `no_completion_left` (completion cut off), or the `Refusal.reason` of an invalid text.
     """
 
     tokens: TokenRow = _NO_TOKENS
@@ -64,7 +64,7 @@ def encode_row(
 ) -> EncodedRow:
     """Encode a row, cut it to `max_length` tokens, and mark the tokens in the loss.
 
-    `text`, `loss_mode`, `loss_rule` and `template` are columns of the row, see `marked_text.parse_row`. Raise
+    `text`, `loss_mode`, `loss_rule` and `template` are columns of the row; see `marked_text.parse_row`. Raise
     InputError if `tokenizer` is not the tokenizer of the chat template, or lacks control tokens of a Harmony text.
     """
     if not text:

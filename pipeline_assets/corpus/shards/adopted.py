@@ -20,7 +20,7 @@ def adopt_shards(
     source: str,
     tokenizer: TokenizerFile,
 ) -> BuildResult | None:
-    """Link a source's token shards from an earlier version if new ones would be equal.
+    """Link a source's token shards of an earlier version if a build would equal them.
 
     `earlier_shards` must have the current stage version and recipe. `corpus_versions` is the pair of the earlier corpus
     and the new corpus. Return None if an earlier file is damaged, or if the source's documents, their division into

@@ -1,4 +1,4 @@
-"""Inventory of token shards, with every file compared with its manifest."""
+"""Inventory of token shards, which compares every file with its manifest."""
 
 import json
 import logging

@@ -55,7 +55,7 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 def write_mixture_figures(inventory: Artifact) -> Path:
     """Write the figures to JSON files in the recipe's `mixtures/`; return this folder.
 
-    Remove earlier figures of a tokenizer or of filters if the shards in the inventory do not use them.
+    An earlier file on a tokenizer or on filters is removed if no shard in the inventory uses them.
     """
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES_FOLDER, _corpus_figures(inventory)

@@ -1,10 +1,10 @@
 """Seeded order of a mixture's rows, by weight, equal for any number of ranks.
 
-This is proportionate fairness (Baruah et al., "Proportionate Progress", Algorithmica 1996) on one processor. Positions
-count from 1. The k-th row of a corpus of weight w may not occur before the first position p with w · p > k - 1. Its
-deadline is position ⌈k / w⌉; after that, the corpus would lag behind its weight by a whole row. Of the corpora whose
-next row may occur, the one with the earliest deadline gets the position, on ties the first by name. Choosing the corpus
-with the largest deficit would let many small corpora lag by more than a row. All positions are computed in integers.
+The order is proportionately fair (Baruah et al., "Proportionate Progress", Algorithmica 1996, for one processor).
+Positions count from 1. The k-th row of a corpus of weight w may not occur before the first position p with w · p > k-1.
+The row's deadline is position ⌈k / w⌉: any later, the corpus would lag behind its weight by a whole row. Of the rows
+that may occur, the one with the earliest deadline gets the position, on ties the first by corpus name. Choosing the
+corpus with the largest deficit would let many small corpora lag by more than a row. All arithmetic is in integers.
 
 Within a corpus, the rows of an epoch are in a `hashed_order` of the seed, the corpus name and the epoch.
 """
@@ -44,7 +44,7 @@ def rank_positions(
             DistributedSampler does without its `drop_last`. A position p >= rows means position p % rows.
 
     Returns:
-        A range whose `stop` is the number of positions that all ranks read together from step 0 on.
+        A range. Its `stop` is the number of positions that all ranks together read in the order, from step 0.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or both `drop_last` and `padding` are set.
@@ -94,7 +94,7 @@ class MixtureOrder:
 
 
 def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
-    """Return weights as exact fractions; ValueError if any is <= 0 or the sum not 1."""
+    """Return exact fractions; ValueError if a weight is <= 0 or the sum is not 1."""
     fractions = dict[str, Fraction]()
     for name, weight in weights.items():
         try:

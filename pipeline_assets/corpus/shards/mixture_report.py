@@ -1,4 +1,4 @@
-"""Markdown page on mixtures: sources, licences, tokenizers and segments of each."""
+"""Markdown page with sources, licences, tokenizer and segments of each mixture."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -71,8 +71,8 @@ class MixtureReader:
 
         Args:
             folders: Folders of token shards by corpus.
-            weights: Share of rows by corpus; None for shares in proportion to the numbers of rows in `ranges`, so that
-                all corpora end together.
+            weights: Share of rows by corpus. With None, shares are in proportion to the numbers of rows in `ranges`, so
+                that all corpora end together.
             seed: Seed of the order.
             rows: Length of the order, see `mixture_order`.
             ranges: Rows to read of each corpus; None for all.

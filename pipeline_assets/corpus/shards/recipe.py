@@ -122,9 +122,9 @@ _KINDS_WITH_LICENCES = ("wikipedia", "stackexchange", "normalized")  # in each d
 
 
 def check_licences(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """Yield an error for each source without a licence.
+    """Yield an error for each source whose documents would have no licence.
 
-    A source that the tokenizer or the shards use needs a licence other than `unknown`.
+    The licence tag `unknown` suffices only for sources that neither the tokenizer nor the shards use.
     """
     used = {*section_at(recipe, "tokenizer", "sources"), *section_at(recipe, "shards", "sources")}
     for position, section in sections_at(recipe, "sources"):

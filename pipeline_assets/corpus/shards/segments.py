@@ -184,10 +184,10 @@ class TrainingSegments:
 def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None) -> TrainingSegments:
     """Open the sealed segments in a folder.
 
-    `corpora` has the folder of each corpus's token shards; without it, they are located by digest in the data root.
+    `corpora` maps each corpus to its folder of token shards. If None, folders are found by digest in the data root.
 
     Raises:
-        InputError: The folder has no sealed segments, they were edited, or the token shards of a corpus are missing.
+        InputError: The folder has no sealed segments, segments.json was edited, or a corpus has no token shards.
     """
     artifact = open_artifact(Path(folder))
     path = artifact.path(SEGMENTS_JSON)

@@ -18,8 +18,8 @@ _SHARED_DECISIONS = ("dtype", "seq_len", "vocabulary_size")
 def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: Path) -> str:
     """Return a trainer's configuration for sealed token shards, as YAML.
 
-    `folders` and `weights` have a value for each corpus. Relative tokenizer paths in manifests start at `root`, the
-    data root.
+    `folders` and `weights` map each corpus to its folder and its weight. Manifests may contain relative tokenizer
+    paths; their base is `root`, the data root.
 
     Raises:
         InputError: Shards are not sealed, or their tokenizers, dtypes or row lengths differ.

@@ -1,8 +1,8 @@
 """Random row groups of a hub dataset's Parquet files, drawn by hash.
 
 Files are ranked by sha256(seed, path), and each file's row groups by sha256(seed, path, row group). Round n draws the
-row group of rank n of each file, in the order of the files' ranks. The last round ends when the amount is reached. If
-the amount is a number of files, all row groups of the first files are drawn.
+row group of rank n of each file, in the order of the files' ranks. The draw stops when the amount is reached. If the
+amount is a number of files, all row groups of the first files are drawn instead.
 """
 
 import itertools
@@ -29,11 +29,11 @@ def choose_pieces(
     seed: str,
     limit: tuple[Unit, int],
 ) -> list[Piece]:
-    """Draw row groups until a limit is reached; draw all if they are too few.
+    """Draw row groups until a limit is reached, or until none remain.
 
-    `limit` is a unit and an amount; with the unit `files`, whole files are read. `read_row_groups` yields a list of row
-    groups for each file that it receives, in order. One call may get several files, so that their footers can be
-    fetched in parallel.
+    `limit` is a unit and an amount; with the unit `files`, whole files are drawn. `read_row_groups` yields the list of
+    row groups of each file that it receives, in order. One call may receive several files, so that it can fetch their
+    footers in parallel.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))

@@ -27,10 +27,10 @@ class FileRequest:
 
     Attributes:
         pieces: Pieces of the file, in the plan's order.
-        ranges: Byte ranges [start, stop) to fetch. For JSON lines, the ranges of the only piece. For Parquet, all bytes
-            before the tail if `is_whole`; otherwise a range per piece, empty (stop <= start) if the tail contains it.
-        is_whole: Whether a Parquet file is fetched as a range and the tail, so that its hash must be checked. False if
-            the tail is the whole file, because its hash is already checked.
+        ranges: Byte ranges [start, stop) to fetch. JSON lines: the ranges of the only piece. Parquet: if `is_whole`,
+            all bytes before the tail; otherwise one range per piece, empty (stop <= start) if the tail has the piece.
+        is_whole: True if the range and the tail form a whole Parquet file, whose hash must be checked. False if the
+            tail alone is the whole file, because its hash is already checked.
     """
 
     file: HubFile
@@ -41,7 +41,7 @@ class FileRequest:
 
 @dataclass(frozen=True)
 class FetchedPiece:
-    """Piece with the cached spans that contain its rows and its file's footer."""
+    """Piece, with the cached spans that contain its rows and the footer of the file."""
 
     piece: Piece
     spans: tuple[Span, ...]
@@ -64,7 +64,7 @@ class SnapshotShard:
 
 
 def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
-    """Return a request for each file from which pieces are read, in the plan's order."""
+    """Return one request for each file with pieces to read, in the plan's order."""
     pieces_by_file: dict[HubFile, list[Piece]] = {}
     for piece in plan.pieces:
         pieces_by_file.setdefault(piece.group.file, []).append(piece)
@@ -93,7 +93,7 @@ def _count_missing_bytes(hub: HubFiles, recipe: SnapshotRecipe, request: FileReq
 def fetch_pieces(
     hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
 ) -> list[FetchedPiece]:
-    """Fetch the pieces of a plan, in its order; check the hashes of whole files."""
+    """Fetch the pieces of a plan in order; check the hash of each file fetched whole."""
     progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", log_every_s)
 
     def fetch(request: FileRequest) -> tuple[list[FetchedPiece], int]:
@@ -113,7 +113,7 @@ def fetch_pieces(
 def _fetch_request(
     hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: tuple[Span, ...]
 ) -> list[FetchedPiece]:
-    """Fetch the pieces of one file; `tail` has the cached spans of the file's end."""
+    """Fetch the pieces of one file; `tail` has the cached spans at the file's end."""
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
     if request.is_whole or is_json_lines(request.file):
         spans = (*starmap(fetch, request.ranges), *tail)

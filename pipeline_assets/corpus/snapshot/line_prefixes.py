@@ -1,8 +1,8 @@
 """First rows of a hub dataset's files of JSON lines.
 
-A sample has the first rows of files, in proportion to the files' sizes: reading cannot start in the middle of a
-compressed file. JSON lines have no footer, so rows are counted while the bytes are fetched. In the plan of a snapshot,
-the first rows of a file are one row group. Row numbers start at 0 and skip blank lines, as in `datasets`.
+Reading cannot start in the middle of a compressed file, so a sample has the first rows of files, and more rows of
+larger files. JSON lines have no footer, so rows are counted while the bytes are fetched. In a snapshot's plan, the
+first rows of a file are one row group. Row numbers start at 0 and skip blank lines, as in `datasets`.
 """
 
 import functools
@@ -56,7 +56,7 @@ class SpanStream:
         return head
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return up to `size` next bytes, all from one span; b"" after the last span."""
+        """Return the next bytes of one span, at most `size`; b"" after the last span."""
         while not (block := self._file.read(size)):
             span = next(self._remaining, None)
             if span is None:
@@ -79,15 +79,15 @@ class Prefix:
     columns: tuple[str, ...]  # that occur in the first 100 rows
 
     def row_group(self, file: HubFile) -> RowGroup:
-        """Return the prefix as a row group, the only one that a plan has for its file."""
+        """Return a row group of `file` that consists of the rows of this prefix."""
         return RowGroup(file, 0, 0, self.rows, 0, self.stop, self.line_bytes)
 
 
 def block_ranges(file_bytes: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield the byte ranges for fetching a file of lines, until `stop` is reached.
+    """Yield consecutive byte ranges of a file of lines, until `stop` is reached.
 
-    Ranges double in size up to 64 MiB: a few rows need little traffic, and large files few requests. Without `stop`,
-    the whole file is covered.
+    Each range is twice as long as the previous one, up to 64 MiB. So a few rows need little traffic, and a large file
+    needs few requests. Without `stop`, the ranges cover the whole file.
     """
     start, step = 0, _FIRST_BLOCK_BYTES
     while start < (file_bytes if stop is None else stop):
@@ -96,10 +96,10 @@ def block_ranges(file_bytes: int, stop: int | None = None) -> Iterator[tuple[int
 
 
 def row_lines(stream: SpanStream, where: str) -> Iterator[bytes]:
-    """Yield the lines of a file, decompressed, without blank lines.
+    """Yield the lines of a file, decompressed; skip blank lines.
 
-    Memory is one block, or the longest line if larger. If the file is damaged, delete its cached spans and raise
-    InputError.
+    The memory in use is one block, or the longest line if that is larger. If the file is damaged, delete its cached
+    spans and raise InputError.
     """
     try:
         text = read_decompressed(stream, detect_codec(stream.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
@@ -116,8 +116,8 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
     """Read a file's first rows up to a limit; fetch only as many bytes as needed.
 
     `limit` counts rows if `unit` is `documents`, otherwise bytes of lines. The prefix ends with the line that reaches
-    the limit; if `limit` is None, the prefix is the whole file. The hash of a file that is read to its end is checked.
-    Raise UsageError if the first 100 rows lack the text column or a rule's column.
+    the limit; if `limit` is None, the prefix is the whole file. If the file is read to its end, its hash is checked.
+    Raise UsageError if the text column or a rule's column is missing from all of the first 100 rows.
     """
     where = recipe.input_name(file.path)
     rows, line_bytes, is_whole = 0, 0, True
@@ -161,11 +161,11 @@ def draw_prefixes(
     threads: int,
     progress: Progress,
 ) -> dict[str, Prefix]:
-    """Read first rows of files until an amount is reached; return prefixes by path.
+    """Read first rows of files until an amount is reached; map paths to prefixes.
 
-    `limit` is a unit and an amount. With the unit `files`, that many files are read whole. Otherwise, files are read in
-    random order until the amount is reached. The share of each file is proportional to its size, but at least
-    `MIN_SHARE`. `read_file` reads a file's first rows up to a limit; None means all rows.
+    `limit` is a unit and an amount. With the unit `files`, the amount is the number of files, which are read whole.
+    Otherwise, files are read in random order until the amount is reached. Each file contributes in proportion to its
+    size, but at least `MIN_SHARE`. `read_file` reads a file's first rows up to a limit; the limit None means all rows.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))
@@ -194,7 +194,7 @@ def read_prefixes(
     log_every_s: float,
     pinned_inputs: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return prefixes by path, from `pinned_inputs`; draw prefixes if that is empty."""
+    """Map paths to the prefixes in `pinned_inputs`; if it is empty, draw prefixes."""
     if pinned_inputs:
         entries = {entry["name"]: entry for entry in pinned_inputs if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]
@@ -206,9 +206,9 @@ def read_prefixes(
 
 
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
-    """Return the prefix that a manifest's entry pins.
+    """Return the prefix of a file, as pinned by `entry`, an input in a manifest.
 
-    Up to 100 rows are read to find the columns and compression of the file. `line_bytes` is an estimate.
+    Up to 100 rows are read to find the columns and compression of the file. `line_bytes` of the prefix is an estimate.
     """
     [group] = entry["row_groups"]
     rows, stop = group["rows"], group["stop"]
@@ -218,7 +218,7 @@ def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: 
 
 
 def _allot_shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple[HubFile, int]]:
-    """Yield files, each with its share of the amount, until the amount is reached."""
+    """Yield each file with its share of the amount, until the amount is used up."""
     total_bytes = max(sum(file.size for file in files), 1)
     remaining = amount
     for file in files:
@@ -231,7 +231,7 @@ def _allot_shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator
 
 
 def _check_columns(rows: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
-    """Raise UsageError if rows exist, but a column of the recipe is in none of them."""
+    """Raise UsageError if all `rows` lack a required column; accept empty `rows`."""
     for column, fix in ({recipe.columns.text: column_fix("text")} | recipe.rule_columns()).items():
         if rows and not any(find_column(row, column) for row in rows):
             names = ", ".join(_column_names(rows)) or "none"

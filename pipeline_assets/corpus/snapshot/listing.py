@@ -11,7 +11,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
-    """Fetch a sample, and return a result that lists its files and row groups."""
+    """Fetch a sample; return a result whose inputs are its files and row groups."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.file_count, "row_groups": len(plan.pieces), "rows": plan.rows}
     inputs = hub_inputs(recipe, plan)
@@ -19,7 +19,7 @@ def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
-    """List a snapshot's files; count the bytes to fetch (a maximum for JSON lines)."""
+    """List a snapshot's files and the bytes to fetch (an upper bound for JSON lines)."""
     listing = list_data_files(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_json_lines(listing[0]):

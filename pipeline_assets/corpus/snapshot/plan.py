@@ -23,9 +23,9 @@ from pipeline_assets.spine.progress import Progress
 
 @dataclass(frozen=True)
 class Tail:
-    """End of a Parquet file, fetched for its footer; JSON lines have no `spans`.
+    """End of a Parquet file, with the footer; for JSON lines, `spans` is empty.
 
-    The parsed footer is not kept: with a thousand row groups it needs 10 MB, and some samples read hundreds of footers.
+    The parsed footer is not stored: 1,000 row groups need 10 MB, and some samples read hundreds of footers.
     """
 
     spans: tuple[Span, ...]  # up to the end of the file, in order; empty for JSON lines, which have no footer
@@ -51,7 +51,7 @@ def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[
 
 @dataclass(frozen=True)
 class SnapshotPlan:
-    """Matching files of a dataset, and the row groups to read from them."""
+    """Files that match a recipe, and the row groups to read from them."""
 
     listing: Sequence[HubFile]  # every file that matches the recipe's patterns, sorted by path
     pieces: Sequence[Piece]  # in the order in which they are converted
@@ -87,9 +87,9 @@ def plan_snapshot(
 ) -> SnapshotPlan:
     """List the files of a snapshot, and draw the row groups of its sample.
 
-    For Parquet, only footers are fetched. Rows of JSON lines are fetched and counted. If `pinned` has the inputs of a
-    raw pin of this recipe, their row counts are used, and at most 100 rows of a file are read. Raise UsageError if no
-    file matches, formats differ, or a column is missing.
+    For Parquet, only footers are fetched. For JSON lines, rows are fetched and counted. If `pinned` has the inputs of a
+    raw pin of this recipe, the pin's row counts are used instead, and at most 100 rows per file are fetched. Raise
+    UsageError if no file matches, formats differ, or a column is missing.
     """
     listing = list_data_files(hub, recipe)
     if is_json_lines(listing[0]):
@@ -111,7 +111,7 @@ def plan_snapshot(
 
 
 def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
-    """List the recipe's files; UsageError if none, or if only some are JSON lines."""
+    """List files that match the recipe; UsageError if none match or formats differ."""
     available = hub.list_files(recipe.dataset, recipe.revision)
     listing = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.files)]
     where = f"{recipe.dataset}@{recipe.revision}"
@@ -126,12 +126,12 @@ def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
 
 
 def is_json_lines(file: HubFile) -> bool:
-    """Check from a file's name whether it has JSON lines."""
+    """Check by a file's name whether the file contains JSON lines."""
     return detect_format(file.path) == "lines"
 
 
 def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any]]:
-    """Return the plan's files as inputs of a manifest, with the row groups to read."""
+    """Return a manifest's input entries for the plan's files, with row groups to read."""
     read: dict[str, list[dict[str, int]]] = {}
     for piece in plan.pieces:
         group = piece.group

@@ -23,9 +23,9 @@ class Amount(RecipeSection):
 
     Attributes:
         files: Number of files, drawn by the seed and read whole.
-        documents: Number of source rows before any rule; the last row group is read only up to this number.
-        text_bytes: Number of uncompressed bytes: of the text column according to the footers or, for JSON lines, of the
-            lines. Row groups are read whole.
+        documents: Number of source rows before any rule. The last row group is read only up to this number.
+        text_bytes: Number of uncompressed bytes: for Parquet, of the text column according to the footers; for JSON
+            lines, of the lines. Parquet row groups are read whole.
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
@@ -50,7 +50,7 @@ class HubRows(RecipeSection):
     """Rows of one split of a hub dataset at a commit, and rules for rows to keep.
 
     Attributes:
-        files: Patterns of paths in the dataset, in fnmatch syntax.
+        files: Patterns of the paths of files to read, in fnmatch syntax.
         rules: Comparisons that a row must pass, such as `int_score >= 3`.
         language: Required value of the column `language` if that column exists; None keeps every language.
         generated_by: Model that wrote the texts, for `corpusmill describe`; None if people wrote them, or if unknown.
@@ -80,14 +80,14 @@ class HubRows(RecipeSection):
     max_reject_fraction: MaxRejectShare = "0.001"
 
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
-        """Return the rules; add one for `language` if this is set and in `columns`."""
+        """Return the rules; add one for `language` if set and if `columns` contains it."""
         rules = [ColumnRule.parse(rule) for rule in self.rules]
         if self.language is None or "language" not in columns:
             return rules
         return [*rules, ColumnRule("language", "language", "==", self.language)]
 
     def rule_columns(self) -> dict[str, str]:
-        """Return the rules' columns, each with the fix to suggest if it is missing."""
+        """Map the column of each rule to the fix to suggest if the column is missing."""
         return {rule.column: f"correct the rule `{rule.text}` in the recipe" for rule in self.row_rules(())}
 
     def input_name(self, path: str) -> str:
@@ -99,8 +99,8 @@ class SnapshotRecipe(HubRows):
     """Rows of a hub dataset as Document shards.
 
     Attributes:
-        name: Name in the folder `corpora/<name>/<commit>`; changes no byte. Two samples of one commit need two names.
-        shard_text_bytes: Minimum text bytes of a shard; the row group that reaches them is the shard's last.
+        name: Name in the folder `corpora/<name>/<commit>`; not in the output. Two samples of one commit need two names.
+        shard_text_bytes: Minimum text bytes of a shard. A shard ends with the row group that reaches this size.
     """
 
     name: Name
@@ -108,7 +108,7 @@ class SnapshotRecipe(HubRows):
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
 
     def output_content(self) -> Mapping[str, Any]:
-        """Return the recipe without its name; snapshots with equal content are shared."""
+        """Return the recipe without its name; recipes with equal content share a snapshot."""
         return {key: value for key, value in self.content().items() if key != "name"}
 
     @classmethod

@@ -1,6 +1,6 @@
-"""Downloads from stores, which continue where an earlier download stopped.
+"""Resumable downloads from stores.
 
-After each part of a file, a receipt records the object's version, and the count and sha256 of the bytes so far.
+After each part of a file, a receipt records the object's version, and the size and sha256 of the bytes received so far.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def download_all(
 
 
 def missing_objects(objects: Iterable[StoredObject], folder: StagingView) -> list[StoredObject]:
-    """Return the objects that a folder lacks, has in part or has in another version."""
+    """Return the objects without a complete copy of the same version in a folder."""
 
     def is_complete(stored: StoredObject) -> bool:
         copy = _find_copy(stored.name, stored, folder)
@@ -56,14 +56,14 @@ def missing_objects(objects: Iterable[StoredObject], folder: StagingView) -> lis
 
 
 def receipt_name(path: str) -> str:
-    """Return the name of a file's receipt: a hash, because a path may be too long."""
+    """Return a receipt's name: a hash, because the path itself may be too long."""
     return hashlib.sha256(path.encode()).hexdigest()
 
 
 def _find_copy(path: str, stored_object: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return an object's file that was downloaded earlier, whole or in part.
+    """Return the complete or partial file of an earlier download of an object.
 
-    Return None if its receipt is missing or states a different version of the object.
+    Return None if the file's receipt is missing or names a different version of the object.
     """
     receipt = folder.read_receipt(DOWNLOAD_STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored_object.version} else receipt.files[0]

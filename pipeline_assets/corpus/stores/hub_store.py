@@ -1,6 +1,6 @@
 """Stores on a hub: datasets and read-only buckets.
 
-A commit that writes a `Pointer` names its parent, so the hub refuses the commit if the head has moved since.
+A commit that writes a `Pointer` names its parent; the hub refuses the commit if the parent is not the newest commit.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class HubStore:
-    """Store in a dataset or a bucket of a hub, with most methods of `ObjectStore`.
+    """Store in a hub dataset or a hub bucket; it has most methods of `ObjectStore`.
 
-    Writes raise RetryableError if other commits keep moving the head.
+    A write raises RetryableError if other commits repeatedly arrive before its own commit.
     """
 
     url: str
@@ -33,7 +33,7 @@ class HubStore:
     is_bucket: bool
 
     def prepare_writes(self) -> None:
-        """Create the dataset if it is missing; UsageError for a bucket or without a token."""
+        """Create a missing dataset; UsageError for a bucket or if the token is missing."""
         if self.is_bucket:
             fix = "push to hf://datasets/OWNER/NAME or to an object store"
             raise UsageError("a hub bucket has no conditional writes, so it is only read", self.url, fix)

@@ -29,7 +29,7 @@ _CACHED_PATH_PATTERN = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
 
 
 def source_path(path: str) -> Path:
-    """Return the folder of a source's files; for a URL, the folder of the copies.
+    """Return a source's local folder: the path itself, or a URL's folder of copies.
 
     The folder of copies is relative to the data root.
     """
@@ -38,7 +38,7 @@ def source_path(path: str) -> Path:
 
 
 def check_source_path(path: str) -> str:
-    """Return a source's path; raise ValueError for an unsupported or invalid URL."""
+    """Return `path` unchanged; ValueError if it is an unsupported or invalid URL."""
     if path.startswith("hf://buckets/"):
         raise ValueError(f"must not be a hub bucket, which has no commits to pin, got {path!r}")
     match = _URL_PATTERN.fullmatch(path)
@@ -53,7 +53,7 @@ SourcePath = Annotated[str, pydantic.AfterValidator(check_source_path)]
 
 
 def source_url(folder: Path) -> str | None:
-    """Return the URL whose objects are copied to a folder; None for any other folder."""
+    """Return the URL that a folder of copies belongs to; None for any other folder."""
     match = _CACHED_PATH_PATTERN.fullmatch(folder.as_posix())
     return None if match is None else f"{match[1]}://{match[2]}"
 
@@ -73,10 +73,10 @@ def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
 
 
 def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[str, Any]:
-    """Copy the current versions of matching objects; return their provenance.
+    """Copy the current versions of matching objects; return versions as provenance.
 
-    Copies of objects that the store no longer has are removed, because the readers would read them. Raise InputError if
-    an object changes during the copy, or if an object's name is not a valid file name.
+    A copy is deleted if the store no longer has its object, because readers would read the copy. Raise InputError if an
+    object changes during the copy, or if an object's name is not a valid file name.
     """
     objects, folder = list_objects(url, source), source.path
     copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
@@ -87,7 +87,7 @@ def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[
 
 
 def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
-    """Raise RetryableError if an input does not have the hash of its fetched object.
+    """Raise RetryableError if a copy's hash is not the hash of the fetched object.
 
     The next run then fetches the object again. `inputs` are manifest entries of the copies in `folder`.
     """
@@ -101,9 +101,9 @@ def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
 
 
 def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
-    """Copy a source's objects again if their pinned versions are not in `folder`.
+    """Fetch a source's pinned object versions if `folder` does not contain them.
 
-    Do nothing for a local folder. Raise InputError if the store lacks such an object or has a different version of it.
+    Do nothing for a local folder. Raise InputError if the store no longer has an object in its pinned version.
     """
     url, versions = source_url(folder), pin.provenance.get(VERSIONS_KEY)
     if url is not None and versions is not None:

@@ -1,7 +1,7 @@
 """Object stores: S3, GCS, Azure and folders, accessed through `obstore`.
 
-`obstore` reads the credentials from the environment. No message contains them: a message has the store's URL, and an
-error's HTTP status. Without a status, it has the error's first line, minus query strings.
+`obstore` reads the credentials from the environment. No error message contains them: a message has the store's URL and
+the HTTP status. Without a status, the message has the first line of the library's error, minus query strings.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ _QUERY_PATTERN = re.compile(r"\?[^\s\"')]*")
 
 @dataclass(frozen=True)
 class Pointer:
-    """Content of a small object, and the version that a conditional put requires."""
+    """Content of a small object, with the version that a conditional put compares."""
 
     content: bytes
     version: object = None
@@ -55,9 +55,9 @@ class Pointer:
 
 @dataclass(frozen=True)
 class StoredObject:
-    """Object to read; `version` is its ETag, or its version in a store without ETags.
+    """Object to read; `version` is its ETag, or its version id if it has no ETag.
 
-    `modified_ns` is in nanoseconds since 1970. Objects named by their content need neither `version` nor `modified_ns`.
+    `modified_ns` is in nanoseconds since 1970. It and `version` may be None if the name is a hash of the content.
     """
 
     name: str
@@ -68,10 +68,10 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """Objects below the prefix of a URL; keys are relative paths.
+    """Store of the objects below a URL's prefix; keys are relative to the prefix.
 
-    For a `file://` URL, `folder` is the local folder. A file system has no conditional put; a lock and a rename replace
-    it. Methods raise DeniedError without permission, and TransientError if a request fails.
+    `folder` is the local folder of a `file://` URL, otherwise None. A file system has no conditional put; a lock and a
+    rename replace it. Methods raise DeniedError if access is denied, and TransientError if a request fails.
     """
 
     url: str
@@ -80,7 +80,7 @@ class ObjectStore:
 
     @classmethod
     def open(cls, url: str) -> "ObjectStore":
-        """Open a store; UsageError for a bad URL, a missing folder, or without obstore."""
+        """Open a store; UsageError for a bad URL, a missing folder or missing obstore."""
         try:
             from obstore.exceptions import BaseError
             from obstore.store import LocalStore, from_url
@@ -102,10 +102,10 @@ class ObjectStore:
             raise UsageError(_describe_error(error), url, fix) from None
 
     def prepare_writes(self) -> None:
-        """Raise UsageError if the store accepts a put whose condition is false.
+        """Raise UsageError if the store ignores the condition of a conditional put.
 
-        If a store ignored conditions, several simultaneous pushes of one pointer would all seem to succeed. A folder in
-        a sealed artifact is refused as well.
+        In such a store, several simultaneous pushes of one pointer would all seem to succeed. Also raise UsageError if
+        the store is a folder in a sealed artifact.
         """
         if self.folder is not None and (artifact := find_artifact_above(self.folder / _PROBE_KEY)) is not None:
             raise UsageError(f"the folder is in the sealed artifact {artifact}", self.folder, "choose another folder")
@@ -123,7 +123,7 @@ class ObjectStore:
         return sorted(stored.name for stored in self.list_objects(folder))
 
     def list_objects(self, folder: str | None = None) -> list[StoredObject]:
-        """List the objects in a folder and its subfolders, or all objects, with versions."""
+        """List all objects, or only the objects below `folder`, with their versions."""
         import obstore
 
         with self._convert_errors(folder or ""):
@@ -139,9 +139,9 @@ class ObjectStore:
             ]
 
     def read(self, key: str, start: int, size: int, etag: str | None = None) -> bytes:
-        """Read `size` bytes from `start`; fewer at the end, b"" for a missing object.
+        """Read at most `size` bytes from `start`; b"" if the object is missing.
 
-        Raise InputError if `etag` is set and is not the ETag of the object.
+        Fewer bytes are returned at the object's end. Raise InputError if `etag` is set but is not the object's ETag.
         """
         import obstore
         from obstore.exceptions import BaseError, PreconditionError
@@ -161,7 +161,7 @@ class ObjectStore:
     def put(self, files: Sequence[UploadFile]) -> int:
         """Store files that the store lacks; return the number of bytes sent.
 
-        The keys name the content, so a stored file of equal size is kept.
+        A key identifies the content, so a stored file of equal size is not sent again.
         """
         return sum(map_in_order(self._put, files, _THREADS))
 
@@ -211,9 +211,9 @@ class ObjectStore:
     def replace(self, key: str, content: bytes, expected: Pointer | None) -> bool:
         """Replace a pointer if it still equals `expected`; return False if it does not.
 
-        `expected` is None for a new pointer. A pointer that already has the content `content` counts as replaced,
-        because the answer to an earlier put may have been lost. A put that the store refuses because of simultaneous
-        puts (409) is repeated; raise TransientError after eight refusals.
+        `expected` is None for a new pointer. If the pointer already has `content`, return True, because the answer to
+        an earlier put may have been lost. If the store refuses a put because of simultaneous puts (409), repeat it;
+        raise TransientError after eight refusals.
         """
         for wait_s in _CONFLICT_WAITS_S:
             with self._convert_errors(key):
@@ -231,7 +231,7 @@ class ObjectStore:
     def _put_if(self, key: str, content: bytes, expected: Pointer | None) -> bool:
         """Try once to replace a pointer; return False if the store refuses.
 
-        It refuses if the stored pointer is not `expected`; some stores also refuse simultaneous puts, with HTTP 409.
+        The store refuses if its pointer is not `expected`; some stores also refuse simultaneous puts, with HTTP 409.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -287,7 +287,7 @@ def _credential_variables(url: str) -> str:
 
 
 def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
-    """Yield a file's bytes; at the end, raise InputError if the sha256 differs."""
+    """Yield a file's blocks; after the last one, raise InputError for a wrong sha256."""
     digest = hashlib.sha256()
     with io.BytesIO(file.source) if isinstance(file.source, bytes) else open(file.source, "rb", buffering=0) as opened:
         for block in map(bytes, read_blocks(opened)):

@@ -1,4 +1,4 @@
-"""Descriptions of tokenizer files for people, with a check of the hash."""
+"""Human-readable descriptions of tokenizer files, with a check of the file's hash."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ CHECKSUM_FILE = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
 
 
 def expected_hash(path: Path, explicit_sha256: str = "") -> str:
-    """Return `explicit_sha256`; if empty, a file's hash in checksum.json, or else ''."""
+    """Return `explicit_sha256`, else the hash in checksum.json, else ''."""
     sibling = path.with_name(CHECKSUM_FILE)
     if explicit_sha256 or not sibling.is_file():
         return explicit_sha256
@@ -27,10 +27,10 @@ def expected_hash(path: Path, explicit_sha256: str = "") -> str:
 
 
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
-    """Describe a SentencePiece model: pieces by kind, special ids, an encoded sample.
+    """Describe a SentencePiece model: piece counts, special ids, an encoded sample.
 
-    Special ids that the model lacks are -1. Without `expected_sha256`, the checksum.json next to the model
-    has the expected hash; if this file is missing or names another model, `is_expected` is None. Raise UsageError if
+    Special ids that the model lacks are -1. If `expected_sha256` is empty, the checksum.json next to the model has the
+    expected hash. If that file is missing or names another model, `is_expected` is None. Raise UsageError if
     `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
@@ -63,7 +63,7 @@ _PROBE_TEXTS = [
 
 
 def describe_o200k(path: Path, expected_sha256: str) -> dict[str, Any]:
-    """Describe a rank file of o200k Harmony; InputError if hash, ranks or ids differ."""
+    """Describe an o200k Harmony rank file; InputError for a wrong hash, rank or id."""
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)

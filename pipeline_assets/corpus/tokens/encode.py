@@ -1,6 +1,6 @@
 """Stage `encode`: shards of Documents to files of token ids and document tables.
 
-For o200k Harmony, a second library, tiktoken, is the oracle: it encodes 0.1 % of the documents again.
+The ids of o200k Harmony are checked with an oracle: tiktoken, a second library, also encodes 0.1 % of the documents.
 """
 
 import hashlib
@@ -81,16 +81,16 @@ def encode_shard(
     split: Split | None = None,
     valid_fraction: str = "0",
 ) -> Receipt:
-    """Encode the documents of a shard; each ends with the end-of-document token.
+    """Encode the documents of a shard; add the end-of-document token to each.
 
     With `split`, only documents that `split_rule(valid_fraction)` assigns to this split are encoded. Raise
     OracleMismatchError if the fast library and the oracle encode a document differently.
 
     Returns:
-        A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects. Rejects are poison
-        rows, texts that would crash the library, and texts that encode to a special id. Counts: `rows` read; encoded
-        `documents`, with their `tokens` (end tokens included) and UTF-8 `bytes`; `spot_checked`; `dropped/other_split`;
-        `rejected/<reason>`; and the fields of `Losses`, as `encoded/<field>`.
+        A receipt of three files: raw int32 ids, the table for `DocumentTable`, and rejects. The rejects are poison
+        rows, texts that would crash the library, and texts that encode to a special id. Counts: `rows` (read);
+        `documents`, `tokens` (with end tokens) and `bytes` (UTF-8), all of encoded documents; `spot_checked` (by the
+        oracle); `dropped/other_split`; `rejected/<reason>`; the fields of `Losses`, as `encoded/<field>`.
     """
     library = load_tokenizer(tokenizer)
     get_split = split_rule(valid_fraction)
@@ -131,9 +131,9 @@ class _ShardEncoder:
         self.rejects: list[Reject] = []
 
     def encode_block(self, rows: NumberedDocuments, poison_rows: Sequence[int]) -> tuple[NumberedDocuments, TokenRuns]:
-        """Encode a block; return its encoded documents, and their tokens with end tokens.
+        """Encode a block; return the encoded documents, and their ids with end tokens.
 
-        `poison_rows` are rejected. Documents that the shard's split does not include are counted, but not encoded.
+        `poison_rows` become rejects. Documents that are not in the requested split are counted, but not encoded.
         """
         self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in poison_rows]
         documents, runs = self._encode([*self._encodable(rows)])
@@ -159,7 +159,7 @@ class _ShardEncoder:
                 yield row, document
 
     def _encode(self, documents: NumberedDocuments) -> tuple[NumberedDocuments, TokenRuns]:
-        """Encode documents, and reject those whose tokens include a special id."""
+        """Encode documents; reject each document whose ids include a special id."""
         runs = self._tokenizer.encode([document.text for _, document in documents])
         if not self._tokenizer.contains_special(runs.ids):
             return documents, runs
@@ -174,7 +174,7 @@ class _ShardEncoder:
         return kept, self._tokenizer.encode([document.text for _, document in kept])
 
     def _compare_with_oracle(self, text: str, ids: NDArray[np.int32], row: int) -> bool:
-        """Raise if the oracle's ids differ; return whether the tokenizer has an oracle."""
+        """Raise if the oracle's ids differ; return False if the tokenizer has no oracle."""
         expected = self._tokenizer.oracle_ids(text)
         if expected is not None and not np.array_equal(ids, expected):
             raise OracleMismatchError(f"{self._path} row {row}: {self._tokenizer.driver} and tiktoken disagree")
@@ -187,13 +187,13 @@ def is_spot_checked(doc_id: str) -> bool:
 
 
 class DocumentTable:
-    """Memory-mapped table of an encoded shard's documents; shapes are (documents,).
+    """Memory-mapped table of an encoded shard; all arrays have shape (documents,).
 
     Attributes:
-        rows: Row of each document in the shard.
+        rows: Row number of each document in the shard.
         starts: Position of each document's first token in the shard's file of token ids.
         tokens: Number of tokens of each document, with its end-of-document token.
-        checksums: CRC-32 of the bytes of each document's token ids, as they are in the file.
+        checksums: CRC-32 of the stored bytes of each document's token ids.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Loading of tokenizers: o200k Harmony, a `tokenizer.json` or SentencePiece model."""
+"""Loading of tokenizers: o200k Harmony, `tokenizer.json` and SentencePiece models."""
 
 import functools
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class TokenizerFile:
 
     @property
     def path(self) -> Path:
-        """Path of the file; UsageError if it is not set and the tokenizer is not o200k."""
+        """Path of the file; UsageError if `file` is None, except for o200k Harmony."""
         if self.file is None and not isinstance(self.recipe, HarmonyRecipe):
             fix = "set `pack.tokenizer_path`; only the file of o200k_harmony ships with this program"
             raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", RecipeKey("pack.tokenizer"), fix)
@@ -43,7 +43,7 @@ class TokenizerFile:
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(tokenizer_file: TokenizerFile) -> Tokenizer:
-    """Load a tokenizer; a process caches the last one."""
+    """Load a tokenizer; each process caches the tokenizer that it loaded last."""
     recipe = tokenizer_file.recipe
     if isinstance(recipe, HarmonyRecipe):
         return load_encoder(recipe.sha256, tokenizer_file.path, tokenizer_file.driver)

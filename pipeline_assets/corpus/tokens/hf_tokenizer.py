@@ -1,8 +1,8 @@
 """Tokenizers from a `tokenizer.json`.
 
-The file's template, truncation and padding are not applied. The text of a special token is encoded like other text,
-except in `encode_with_offsets`. Some tokenizers make special ids from plain text nevertheless; `contains_special`
-detects these ids.
+The file's template, truncation and padding are not applied. If a text contains the name of a special token, `encode`
+treats the name like other text; only `encode_with_offsets` uses the special id. Some tokenizers also encode plain text
+to special ids; `contains_special` detects these ids.
 """
 
 import functools
@@ -37,7 +37,7 @@ _REMOVES_TEXT = re.compile(
 
 
 class HfTokenizer(Tokenizer):
-    """Tokenizer from a `tokenizer.json`, which runs in one thread."""
+    """Single-threaded tokenizer that was loaded from a `tokenizer.json`."""
 
     driver = "tokenizers"
 
@@ -54,7 +54,7 @@ class HfTokenizer(Tokenizer):
     ) -> None:
         """Wrap a loaded tokenizer; switch off truncation, padding and special tokens.
 
-        Text must not encode to `forbidden_ids`; `loss_counter` is None if the tokenizer cannot lose text.
+        No text may encode to one of `forbidden_ids`. `loss_counter` is None if the tokenizer cannot lose text.
         """
         self.recipe, self.sha256, self.path = recipe, recipe.sha256, path
         self.added = [token.content for token in backend.get_added_tokens_decoder().values()]
@@ -72,7 +72,7 @@ class HfTokenizer(Tokenizer):
         self._is_special[list(forbidden_ids)] = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments alone, so that another process loads the file."""
+        """Pickle only the recipe and the path; unpickling loads the file again."""
         return load_hf_tokenizer, (self.recipe, self.path)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
@@ -86,9 +86,9 @@ class HfTokenizer(Tokenizer):
         return with_losses(encoded, self._counter, texts)
 
     def encode_with_offsets(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Encode a text and the special tokens in it; return ids and offsets.
+        """Encode a text; names of special tokens become their ids. Return ids and offsets.
 
-        The offsets, shape (tokens, 2), are start and stop of each token in characters. Tokens that share a character
+        The offsets have shape (tokens, 2): start and stop of each token, in characters. Tokens that share a character
         have overlapping offsets.
         """
         self._backend.encode_special_tokens = False
@@ -108,8 +108,8 @@ class HfTokenizer(Tokenizer):
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "pack.tokenizer") -> HfTokenizer:
     """Load a `tokenizer.json`; UsageError if it lacks the end-of-document token.
 
-    The UsageError names a key of the recipe section `section`. Raise InputError if the file is invalid or not the
-    pinned one, encoding is random, ids exceed int32, or loading changes the id of an added token.
+    `section` is the recipe section that the UsageError names. Raise InputError if the file is invalid, the hash is
+    wrong, encoding is random, an id exceeds int32, or loading changes the id of an added token.
     """
     data = read_pinned(path, recipe.sha256, _FIX)
     try:
@@ -142,10 +142,10 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "p
 
 
 def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
-    """Load the `tokenizer.json` of a model, which must have special tokens.
+    """Load a model's `tokenizer.json`; the file must define special tokens.
 
-    With `is_harmony`, the special tokens must include all tokens of Harmony's structure. Raise InputError if the file
-    is missing or invalid, or lacks required tokens.
+    With `is_harmony`, the special tokens must include all control tokens of Harmony. Raise InputError if the file is
+    missing or invalid, or if it lacks required tokens.
     """
     path = folder / TOKENIZER_FILE
     if not path.is_file():
@@ -171,7 +171,7 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
 
 
 def _padding_id(backend: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
-    """Return the padding id, or None if not set; it may be an ordinary token's id."""
+    """Return the padding id, possibly that of an ordinary token; None if not set."""
     if backend.padding is None:
         return None
     padding, largest = int(backend.padding["pad_id"]), max(vocabulary.values())

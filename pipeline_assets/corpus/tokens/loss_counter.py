@@ -1,7 +1,7 @@
 """Counter of the text that a tokenizer loses while it encodes.
 
-The number of lost characters is the length of a text minus the length of its decoded known tokens (both in NFKC without
-whitespace), but at least the number of unknown tokens. SentencePiece writes one unknown token for a run of characters.
+The number of lost characters is the length of the text minus the length of its decoded known tokens, both in NFKC
+without whitespace. The result is at least the number of unknown tokens, each of which replaces one or more characters.
 """
 
 import unicodedata
@@ -25,9 +25,9 @@ class LossCounter:
     """Counter of the text that a tokenizer loses.
 
     Attributes:
-        unknown_id: Id of the unknown token; -1 for a tokenizer that instead drops unknown text or raises an error.
+        unknown_id: Id of the unknown token; -1 if the tokenizer instead drops unknown text or raises an error.
         decode: Function from ids to text.
-        can_drop_text: Whether text can be lost without an unknown token, so that every text must be decoded.
+        can_drop_text: Whether text can be lost without an unknown token. If True, every text is decoded.
     """
 
     unknown_id: int
@@ -50,7 +50,7 @@ class LossCounter:
 
 
 def with_losses(runs: TokenRuns, counter: LossCounter | None, texts: Sequence[str]) -> TokenRuns:
-    """Return a copy with the losses of `texts`; without `counter`, return `runs`."""
+    """Copy `runs` and set the losses of `texts`; without `counter`, return `runs`."""
     return runs if counter is None else replace(runs, losses=counter.count(texts, runs.split()))
 
 

@@ -1,4 +1,4 @@
-"""Limit of a recipe on the share of text that a tokenizer loses."""
+"""Recipe limit on the share of text that a tokenizer loses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _WARNING_FRACTION = Fraction(1, 1000)
 
 @dataclass(frozen=True)
 class LossLimit:
-    """Limit of a recipe on the share of each source's text that a tokenizer loses.
+    """Recipe limit on the share of text that a tokenizer loses, for each source.
 
     The limit changes no byte of an artifact. If a source exceeds the limit, downstream artifacts are not built.
 
@@ -32,9 +32,9 @@ class LossLimit:
     check_name: str = "unknown_tokens_within_limit"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
-        """Compare a manifest's losses by source with the limit; warn above 0.1 %.
+        """Compare each source's losses in a manifest with the limit; warn above 0.1 %.
 
-        The verdict has `applies=False` if an earlier version, which did not count losses, built the artifact.
+        If an earlier program version that did not count losses built the artifact, the verdict has `applies=False`.
         """
         by_source = read_losses(manifest)
         if by_source is None:

@@ -1,6 +1,6 @@
-"""Text that a tokenizer loses: unknown tokens and characters without a token.
+"""Counts of the text that a tokenizer loses.
 
-A lossless tokenizer has all 256 bytes in its vocabulary (byte level or byte fallback); for it, nothing is counted.
+A lossless tokenizer has tokens for all 256 bytes (byte level or byte fallback); its losses are not counted.
 """
 
 import operator
@@ -15,13 +15,13 @@ _PREFIX = "encoded/"
 
 @dataclass(frozen=True)
 class Losses:
-    """Counts of the tokens and characters of texts, and of lost text.
+    """Numbers of tokens and characters of texts, both in total and lost.
 
     Attributes:
         tokens: Number of tokens, without end-of-document tokens.
         unknown_tokens: Number of unknown tokens.
         characters: Number of characters, without whitespace.
-        lost_characters: Number of characters that unknown tokens replace, or that no token encodes.
+        lost_characters: Number of characters that became unknown tokens, or that were dropped.
     """
 
     tokens: int = 0
@@ -61,8 +61,8 @@ NO_LOSSES = Losses()
 
 
 def losses_to_provenance(by_source: Mapping[str, Losses]) -> dict[str, Any]:
-    """Return the provenance key `lost_text`, with the losses by source.
+    """Return the losses by source as the provenance entry `lost_text`.
 
-    No digest covers the provenance. Sources without counts, as with a lossless tokenizer, are omitted.
+    No digest covers provenance. Sources without counts are omitted, such as all sources of a lossless tokenizer.
     """
     return {LOST_TEXT: {source: losses.to_json() for source, losses in by_source.items() if losses != NO_LOSSES}}

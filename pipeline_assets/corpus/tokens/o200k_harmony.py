@@ -1,9 +1,9 @@
 """Tokenizer o200k Harmony: ranks of o200k_base with Harmony's special tokens.
 
-Ids equal tiktoken's on every input. The vocabulary file ships next to this module and its sha256 is checked at every
-load. Corpus text is ordinary text: `<|endoftext|>` in a text is encoded by its characters, and only builders add
-special ids. The library gigatoken encodes. The library tiktoken, several times slower, is the oracle: a sample of every
-build is compared with its ids. tiktoken also encodes the few texts on which the two are known to differ.
+The ids equal tiktoken's for every text. The vocabulary file is next to this module; each load checks its sha256. Corpus
+text is ordinary text: `<|endoftext|>` in a text is encoded by its characters, and only builders add special ids. The
+library gigatoken encodes. The library tiktoken, which is several times slower, is the oracle: it encodes a sample of
+every build for comparison. tiktoken also encodes the few texts for which gigatoken's ids may differ.
 """
 
 import functools
@@ -89,7 +89,7 @@ class HarmonyRecipe(RecipeSection):
 
 
 class HarmonyEncoder(Tokenizer):
-    """Tokenizer o200k Harmony, which runs in one thread; `load_encoder` creates it."""
+    """Single-threaded tokenizer o200k Harmony; `load_encoder` creates it."""
 
     vocabulary_size = VOCABULARY_SIZE
     end_of_document_id = padding_id = END_OF_TEXT
@@ -102,7 +102,7 @@ class HarmonyEncoder(Tokenizer):
         self._grown_bytes = 0
 
     def __reduce__(self) -> tuple[Callable[..., "HarmonyEncoder"], tuple[object, ...]]:
-        """Pickle the arguments alone, so that another process loads its own encoder."""
+        """Pickle only the arguments of `load_encoder`; unpickling loads a new encoder."""
         return load_encoder, (self._sha256, self._vocabulary, self.driver)
 
     @property
@@ -145,7 +145,7 @@ class HarmonyEncoder(Tokenizer):
         return bool(ids.view(np.uint32).max(initial=0) >= NUM_RANKS)  # a negative id is above all others as uint32
 
     def can_encode(self, text: str) -> bool:
-        """Check that tiktoken does not panic, as it can on 999,999 spaces in a row."""
+        """Return False if tiktoken panics on a text, as on 999,999 spaces in a row."""
         if len(text) < 999_999 or _LONG_BLANKS.search(text) is None:
             return True
         return not panics(lambda: self.oracle.encode_ordinary(text))
@@ -153,7 +153,7 @@ class HarmonyEncoder(Tokenizer):
     def _encode_each(self, texts: Sequence[str | bytes], *controls: str) -> list[NDArray[np.uint32]]:
         """Encode each text with gigatoken.
 
-        Names in `controls` are encoded as control tokens. A text is UTF-8 bytes, or a `str` if it is ASCII only.
+        Each name in `controls` is encoded as a control token. A text is a `str` if it is ASCII, otherwise UTF-8 bytes.
         """
         if self._grown_bytes > _MAX_CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0
@@ -176,10 +176,10 @@ class HarmonyEncoder(Tokenizer):
 
 
 def load_encoder(sha256: str, vocabulary_file: Path | None = None, driver: Driver = "gigatoken") -> HarmonyEncoder:
-    """Load the encoder of a vocabulary file; a process caches the last four.
+    """Load the encoder of a vocabulary file; each process caches the last four.
 
-    If gigatoken is not installed, tiktoken encodes to the same ids, more slowly. Raise InputError if the file does not
-    have this sha256.
+    If gigatoken is not installed, tiktoken encodes: more slowly, but to the same ids. Raise InputError if the file's
+    hash is not `sha256`.
     """
     return _load_cached(sha256, vocabulary_file or VOCABULARY_PATH, driver)
 

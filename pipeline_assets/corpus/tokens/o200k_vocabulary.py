@@ -48,7 +48,7 @@ SPLIT_PATTERN = "|".join(
 
 @functools.lru_cache(maxsize=1)
 def load_oracle(vocabulary_file: Path, sha256: str) -> "tiktoken.Encoding":
-    """Load tiktoken's tokenizer from a verified file, and cache the last tokenizer."""
+    """Load tiktoken's tokenizer from a verified file; cache the last one loaded."""
     import tiktoken
 
     ranks = read_ranks(vocabulary_file)
@@ -56,7 +56,7 @@ def load_oracle(vocabulary_file: Path, sha256: str) -> "tiktoken.Encoding":
 
 
 def read_ranks(vocabulary_file: Path) -> dict[bytes, int]:
-    """Read ranks by token bytes from lines `<base64> <rank>`; InputError if invalid."""
+    """Map token bytes to ranks, from lines `<base64> <rank>`; InputError if invalid."""
     fields = vocabulary_file.read_bytes().split()
     try:
         ranks = dict(zip(map(binascii.a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))

@@ -21,7 +21,7 @@ class FileTokenizerRecipe(RecipeSection):
 
 
 def read_pinned(path: Path, sha256: str, fix: str) -> bytes:
-    """Read a tokenizer file; raise InputError if unreadable or if its hash differs."""
+    """Read a tokenizer file; InputError if it is unreadable or its hash is wrong."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -5,9 +5,9 @@ from pipeline_assets.spine.manifest import Manifest
 
 
 def read_losses(manifest: Manifest) -> dict[str, Losses] | None:
-    """Return the losses by source in a manifest; empty for a lossless tokenizer.
+    """Return a manifest's losses by source; the dict is empty for lossless tokenizers.
 
-    Return None if an earlier version of this program, which did not count losses, built the artifact.
+    Return None if an earlier program version that did not count losses built the artifact.
     """
     counted = manifest.provenance.get(LOST_TEXT)
     if counted is None:

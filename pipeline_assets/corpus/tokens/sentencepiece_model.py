@@ -21,7 +21,7 @@ _FIX = "put the .model file there, or correct its path"
 
 
 class SentencePieceModel(Tokenizer):
-    """Tokenizer from a SentencePiece model, which runs in one thread."""
+    """Single-threaded tokenizer that was loaded from a SentencePiece model."""
 
     driver = "sentencepiece"
 
@@ -56,7 +56,7 @@ class SentencePieceModel(Tokenizer):
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path, section: str = "pack.tokenizer") -> SentencePieceModel:
     """Load a SentencePiece model; UsageError if it lacks the end-of-document piece.
 
-    Errors name a key of `section`, the recipe section of the tokenizer.
+    `section` is the tokenizer's recipe section, which errors name.
     """
     library = parse_sentencepiece(read_pinned(path, recipe.sha256, _FIX), path)
     piece = library.piece_to_id(recipe.end_of_document)

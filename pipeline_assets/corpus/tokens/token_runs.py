@@ -18,7 +18,7 @@ class TokenRuns:
         ids: Ids of all texts, shape (tokens,).
         lengths: Number of tokens of each text, shape (texts,).
         text_bytes: Number of UTF-8 bytes of all texts.
-        losses: Counts of all tokens and characters, unknown tokens and lost characters.
+        losses: Numbers of tokens and characters, both in total and lost.
     """
 
     ids: NDArray[np.int32]
@@ -40,7 +40,7 @@ class TokenRuns:
             yield self.ids[start:end]
 
     def with_ends(self, end_id: int) -> "TokenRuns":
-        """Return a copy with the id `end_id` after each text; lengths include it."""
+        """Return a copy with `end_id` after each text; `lengths` include the end ids."""
         closed = [np.array([end_id], np.int32)] * (2 * len(self.lengths))
         closed[::2] = self.split()  # joining slices takes half as long as `np.insert`
         return replace(self, ids=np.concatenate([self.ids[:0], *closed]), lengths=self.lengths + np.int32(1))

@@ -34,11 +34,11 @@ class Tokenizer(ABC):
         """Encode texts; every text must pass `can_encode`."""
 
     def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
-        """Encode texts with control tokens; the text between them is encoded separately.
+        """Encode texts with control tokens; encode the text between them separately.
 
         Args:
-            texts: UTF-8 texts; each part between control tokens must pass `can_encode`.
-            controls: Names in `special_ids` that are control tokens in the texts.
+            texts: UTF-8 texts; all text between control tokens must pass `can_encode`.
+            controls: Names of control tokens; each occurrence in a text becomes the id in `special_ids`.
         """
         by_name = re.compile(f"({'|'.join(map(re.escape, controls))})")
         encoded = []
@@ -66,5 +66,5 @@ class Tokenizer(ABC):
         return True
 
     def oracle_ids(self, text: str) -> NDArray[np.int32] | None:
-        """Encode a text with a second library, the oracle; None without an oracle."""
+        """Return a text's ids from a second library, the oracle; None without an oracle."""
         return None

@@ -44,11 +44,11 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class RankLimits:
-    """Limits that divide a corpus by rank, a 64-bit hash of seed and document id.
+    """Limits for the rank of a document, a 64-bit hash of seed and document id.
 
     Attributes:
-        sample: Documents with a rank below this limit are in the sample.
-        held_out: Other documents with a rank below this limit are held out, to measure the tokenizer.
+        sample: Documents with a rank below this limit are in the training sample.
+        held_out: Documents with a rank from `sample` up to this limit are held out for measurements.
     """
 
     sample: int
@@ -106,8 +106,8 @@ def train_tokenizer(
 ) -> BuildResult:
     """Train a tokenizer and write the files that `trained_tokenizer` lists.
 
-    `corpora` maps each source of `recipe.sources` to its corpus. Training takes about `MEMORY_PER_BYTE` bytes of memory
-    per byte of the sample; raise RetryableError if the machine or its container has less.
+    `corpora` maps each source of `recipe.sources` to its corpus. Training needs about `MEMORY_PER_BYTE` bytes of memory
+    per byte of the sample. Raise RetryableError if the machine or its container has less memory.
     """
     shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # as in a manifest
     to_draw = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
@@ -169,7 +169,7 @@ def _drawn_texts(staging: StagingDir, receipts: Sequence[Receipt], file_index: i
 
 
 def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[str]:
-    """Return about 2 MB of held-out texts; if no text is held out, of sampled texts."""
+    """Return about 2 MB of held-out texts, or of sampled texts if none is held out."""
     part = 1 if any(receipt.files[1].rows for receipt in receipts) else 0
     texts, size = list[str](), 0
     for text in _drawn_texts(staging, receipts, part):
@@ -183,10 +183,9 @@ def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[st
 def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], o200k_file: Path | None = None) -> dict[str, Any]:
     """Measure a tokenizer on texts and compare it with o200k.
 
-    The figures are bytes per token; tokens per word, where a word is a run without whitespace (fertility, Rust et al.
-    2021, arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. Bytes
-    per token and tokens per word are also measured for o200k, with the vocabulary file `o200k_file`; None means the
-    shipped file.
+    The figures are bytes per token; tokens per word (fertility, Rust et al. 2021, arXiv 2012.15613), where whitespace
+    separates words; the share of unknown tokens; and the share of texts that decoding restores exactly. For o200k, only
+    bytes per token and tokens per word are measured. `o200k_file` is its vocabulary file; None means the shipped file.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)

@@ -1,7 +1,7 @@
 """Artifact of a SentencePiece tokenizer that was trained on several corpora.
 
 Files: `spm_<vocab>_unigram.model`; `spm_<vocab>_unigram.vocab`, one line per piece with its score; `checksum.json`, the
-sha256 of the model; `tokenizer.json`, figures of the sample and of each corpus, compared with those of o200k.
+sha256 of the model; `tokenizer.json`, figures of the sample and of each corpus, with those of o200k for comparison.
 """
 
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ class TrainRecipe(UnigramRecipe):
     """Recipe of a trained tokenizer and of its sample.
 
     Attributes:
-        sources: Share of each source in the bytes of the sample.
-        sample_bytes: UTF-8 size of the sample; approximate, because a hash decides whether each document is drawn.
-        seed: Seed of the choice of documents and of the order of lines.
-        expected_sha256: Expected hash of the model. If it differs, downstream artifacts are not built. Changes no byte.
+        sources: Share of the sample's bytes for each source.
+        sample_bytes: Approximate UTF-8 size of the sample. A hash decides whether each document is drawn.
+        seed: Seed for drawing the documents and for the order in which the trainer reads them.
+        expected_sha256: Expected hash of the model; changes no byte. If it differs, downstream artifacts are not built.
     """
 
     sources: Weights
@@ -47,7 +47,7 @@ class TrainRecipe(UnigramRecipe):
     expected_sha256: Sha256 | None = None
 
     def training_content(self) -> dict[str, Any]:
-        """Return the content that changes bytes of the model."""
+        """Return the recipe keys that change bytes of the model."""
         return {key: value for key, value in self.content().items() if key != "expected_sha256"}
 
 
@@ -72,7 +72,7 @@ def model_name(vocab_size: int) -> str:
 
 
 def trained_tokenizer_file(tokenizer: Artifact) -> TokenizerFile:
-    """Return a trained model's file with a recipe that pins it, for `load_tokenizer`."""
+    """Return the tokenizer file of a trained model, with a recipe that pins its hash."""
     decisions = tokenizer.manifest.identity.decisions
     recipe = FileTokenizerRecipe(
         family="sentencepiece", sha256=decisions["sha256"], end_of_document=decisions["end_of_document"]
@@ -106,7 +106,7 @@ def shares_are_kept(tokenizer: Artifact) -> Verdict:
 
 
 def write_tokenizer_figures(tokenizer: Artifact) -> Path:
-    """Copy the figures to `mixtures/<recipe>_tokenizer.json`, and return this path."""
+    """Copy the figures to `mixtures/<recipe>_tokenizer.json`; return the copy's path."""
     recipe_folder = tokenizer.folder.parent
     path = recipe_folder / MIXTURES_FOLDER / f"{recipe_folder.name}_tokenizer.json"
     make_folder(path.parent)

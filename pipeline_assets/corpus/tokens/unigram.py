@@ -1,8 +1,8 @@
 """Training of a SentencePiece unigram model.
 
-Equal lines result in an equal model. So sampling, which SentencePiece cannot seed, is off, and one thread trains. The
-trainer reads an iterator, because the model would contain the path of an input file. The trainer would silently skip
-long lines, and lines with NUL or U+2585, so `split_for_trainer` cuts these first.
+Training is deterministic: sampling, which SentencePiece cannot seed, is off, and one thread trains. The trainer reads
+an iterator; if it read an input file, the model would contain the file's path. The trainer silently skips long lines,
+and lines with NUL or U+2585, so `split_for_trainer` first cuts such lines.
 """
 
 import io
@@ -37,11 +37,11 @@ class UnigramRecipe(RecipeSection):
     Attributes:
         vocab_size: Number of pieces, including those for unknown text, begin and end.
         character_coverage: Share of the sample's characters that the pieces cover; other characters are unknown.
-        byte_fallback: Encode unknown characters as bytes, which take 256 of the pieces.
+        byte_fallback: Whether unknown characters are encoded as bytes; bytes use 256 of the pieces.
         normalization: Normalisation before text is cut into pieces: `nfkc` applies NFKC; `nmt_nfkc`, SentencePiece's
             default, also turns line feeds and tabs into spaces; `identity` changes nothing.
-        keeps_blanks: Keep spaces at the ends of a text and in runs; otherwise ends are stripped, and a run becomes one
-            space.
+        keeps_blanks: Whether all spaces are kept. If False, spaces at the ends of a text are stripped, and a run of
+            spaces becomes one space.
     """
 
     vocab_size: Annotated[int, Option("Number of pieces, including unknown, begin and end.")] = pydantic.Field(
@@ -71,7 +71,7 @@ class TrainedModel:
 
 
 class VocabularyTooLargeError(UsageError):
-    """Error for a vocabulary size above `max_pieces`, the maximum for the text."""
+    """Error if the vocabulary size exceeds `max_pieces`, the maximum for the text."""
 
     max_pieces = 0
 
@@ -87,7 +87,7 @@ def require_sentencepiece() -> None:
 def train_unigram(lines: Iterable[str], recipe: UnigramRecipe, section: str = "tokenizer") -> TrainedModel:
     """Train a model on lines without line feeds; blank lines are skipped.
 
-    Errors name `vocab_size` as a key of `section`.
+    `section` is the recipe section of `vocab_size`, which errors name.
 
     Raises:
         VocabularyTooLargeError: The text has too few different pieces.
@@ -137,10 +137,10 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe, section: str = "t
 def split_for_trainer(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     """Split a line into lines that SentencePiece's trainer does not skip.
 
-    The line is cut at NUL and U+2585, which are removed; a line feed becomes a space. A part above
-    `MAX_TRAINER_LINE_BYTES` is cut at the last space within that size, or else between two characters. Blank parts are
-    dropped. Spaces at both ends of a part are stripped; with `keeps_blanks`, leading spaces are kept, except after a
-    cut for length.
+    The line is cut at each NUL and U+2585, which are removed; a line feed becomes a space. A part longer than
+    `MAX_TRAINER_LINE_BYTES` is cut at the last space within that size; without a space, between two characters. Blank
+    parts are dropped. Spaces at both ends of a part are stripped. With `keeps_blanks`, leading spaces are kept, except
+    after a cut for length.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):
         data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")

@@ -1,9 +1,9 @@
-"""Chat messages of normalised rows, pools and subsets, as Parquet files.
+"""Export of normalised rows, pools and subsets as chat messages in Parquet files.
 
-Each text becomes a list of messages (`to_chat_messages`); a developer message gets the role `system`. Tools become JSON
-text in the column `tools`, or remain in a message if no upstream artifact has them as JSON. The system message of a
-`harmony/1` text becomes the column `harmony_system`, not a message, because chat templates write a system message of
-their own.
+Each text becomes a list of messages (`to_chat_messages`); a developer message gets the role `system`. The column
+`tools` has the tools as JSON text. If no upstream artifact has them as JSON, they remain in a message. The system
+message of a `harmony/1` text becomes the column `harmony_system`, not a message, because chat templates write their own
+system message.
 """
 
 from collections.abc import Iterator, Mapping
@@ -72,8 +72,8 @@ class ChatFile:
     Attributes:
         relative_path: Path in the artifact and in the export.
         tool_catalogues: JSON files with the tool lists of the file's split, by id.
-        has_all_tools: Whether the data root has all upstream artifacts. If True, a row whose tool list is in no
-            catalogue keeps its tools in its messages. If False, such a row is an error.
+        has_all_tools: Whether the data root has all upstream artifacts. If True, and no catalogue has the tool list of
+            a row, the row keeps the tools in its messages. If False, such a row is an error.
         rows: Always 0, so that the engine does not search the file for poison rows.
     """
 
@@ -88,8 +88,8 @@ class ChatFile:
 def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Receipt:
     """Convert the rows of a file; drop rows with invalid text or without messages.
 
-    Counts: `rows` (all), `documents` (converted), `NOT_HARMONY_COUNT_KEY` (dropped) unless 0. Raise InputError if the
-    tools of a row are missing (see `ChatFile.has_all_tools`), or if its loss rule is unknown.
+    Counts: `rows` (all), `documents` (converted) and, if not 0, `NOT_HARMONY_COUNT_KEY` (dropped). Raise InputError if
+    the tools of a row are missing (see `ChatFile.has_all_tools`), or if its loss rule is unknown.
     """
     with (
         ParquetOutput(folder.path(source.relative_path), _SCHEMA, _ROW_GROUP_ROWS) as output,
@@ -138,11 +138,11 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
 def chat_messages(
     parsed: ParsedText, in_loss: frozenset[int], omits_tools: bool, skips_system: bool
 ) -> tuple[list[ChatMessage], list[dict[str, bool]]]:
-    """Return a text's chat messages, and for each the parts that count in the loss.
+    """Return a text's chat messages, and which parts of each count in the loss.
 
-    `in_loss` has the numbers of the Harmony messages in the loss. If `omits_tools`, developer messages omit their
-    tools; if `skips_system`, the first message is omitted. The second list has, for each chat message, a boolean for
-    each of `_MESSAGE_PARTS`, by name.
+    `in_loss` has the numbers of the Harmony messages that count in the loss. If `omits_tools`, developer messages omit
+    their tools; if `skips_system`, the first message is omitted. The second list has a dict for each chat message, from
+    the names in `_MESSAGE_PARTS` to booleans.
     """
     chats, parts = to_chat_messages(parsed.conversation[skips_system:], omits_tools)
     complete = [{field.name: chat.get(field.name) for field in _MESSAGE_TYPE} for chat in chats]

@@ -1,7 +1,7 @@
 """Text files for nanochat, named `shard_NNNNN.parquet`.
 
 The files have the column `text`, which nanochat reads, and `doc_id`. A row group has 1,000 texts, because nanochat
-distributes row groups over GPUs. nanochat validates on the last file, which has every hundredth document. The other
+distributes row groups over GPUs. The last file, on which nanochat validates, has every hundredth document. The other
 files have up to 100,000 documents each.
 """
 
@@ -28,7 +28,7 @@ _decoder = msgspec.json.Decoder(DocumentText)
 
 
 def write_nanochat(staging: StagingDir, shards: Sequence[DocumentShard]) -> BuildResult:
-    """Write the documents of all shards, in order; UsageError for fewer than 2."""
+    """Write the documents of all shards in order; UsageError if fewer than 2 exist."""
     rows = sum(shard.rows for shard in shards)
     valid = -(-rows // _VALIDATION_STEP)
     if rows == valid:

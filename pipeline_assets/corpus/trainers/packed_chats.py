@@ -1,7 +1,7 @@
 """Fine-tuning rows of equal length, packed from the token files of subsets.
 
-A conversation is never cut: best fit places it into one row, and a conversation longer than a row is dropped. TRL's
-`DataCollatorForLanguageModeling(padding_free=True)` reads the columns as they are.
+A conversation is never cut: the best-fit algorithm places each one in a single row. Conversations longer than a row are
+dropped. TRL's `DataCollatorForLanguageModeling(padding_free=True)` reads the columns as they are.
 """
 
 from collections.abc import Iterator
@@ -37,8 +37,8 @@ def pack_subset(tokens_folder: Path, folder: StagingView, path: str, seq_len: in
     """Pack a subset into a file with rows of `seq_len` tokens.
 
     Longer conversations are dropped; if none fits, no file is written. `tokens_folder` has the subset's token files
-    (`subset_tokens`); `path` is relative to `folder`; `pad_id` fills rows. Counts: `rows` (all), `documents` and
-    `tokens` (packed), `TOO_LONG_COUNT_KEY` (dropped) unless 0.
+    (`subset_tokens`). `path` is relative to `folder`. `pad_id` fills the ends of rows. Counts: `rows` (all),
+    `documents` and `tokens` (packed) and, if not 0, `TOO_LONG_COUNT_KEY` (dropped).
     """
     rows = read_columns(tokens_folder / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len

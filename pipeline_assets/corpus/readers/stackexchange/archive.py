@@ -52,8 +52,8 @@ def is_archive(file: Path) -> bool:
 def site_host(file: Path) -> str:
     """Return the site's host from the name `<host>.7z` or `<host>-Posts.7z`.
 
-    For a file without the suffix .7z, use the name of its folder, `<host>` or `<host>-Posts`. Raise InputError for a
-    name that cannot be a host with a dot, and OtherTableError for names such as `<host>-Comments.7z`.
+    For a file without the suffix .7z, use the name of its folder, `<host>` or `<host>-Posts`. Raise InputError if
+    `<host>` is not a host name with a dot, and OtherTableError for names such as `<host>-Comments.7z`.
     """
     name = file.name.removesuffix(".7z") if file.suffix == ".7z" else file.absolute().parent.name
     match = _HOST.fullmatch(name)
@@ -112,7 +112,7 @@ def _unpack(archive_file: BinaryIO, file: Path, pipe_fd: int) -> None:
 
 
 def require_py7zr(file: Path) -> "type[SevenZipFile]":
-    """Import py7zr's class for archives; raise RetryableError without py7zr."""
+    """Return py7zr's archive class; raise RetryableError if py7zr is not installed."""
     try:
         import py7zr
     except ImportError:

@@ -199,7 +199,7 @@ class _PostLayout:
         self._is_tight = False
 
     def _flush_marker(self) -> None:
-        """Append a pending item marker on a line of its own; do nothing without a marker."""
+        """Append the pending item marker, if any, on a line of its own."""
         if self._item:
             self._item, self._heading = f"{self._item}{self._heading}".rstrip(" "), ""
             self._append_block("")

@@ -79,7 +79,7 @@ class PostRow(NamedTuple):
     def to_post(self) -> tuple[int, Post | Fault]:
         """Return the question's id, and the post or a fault that makes the row unusable.
 
-        The id is 0 if the row has a fault, a wrong type or no valid id, and for an answer without a valid question id.
+        The id is 0 if the row has a `fault`, is neither question nor answer, or lacks a valid own id or question id.
         """
         values, kind = self.attributes, self.positive_integer("PostTypeId")
         name = {QUESTION: "Id", ANSWER: "ParentId"}.get(kind)
@@ -101,9 +101,9 @@ class PostRow(NamedTuple):
 def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last_part: bool = True) -> Iterator[PostRow]:
     """Yield the rows of a Posts.xml, or of a part of it, in file order.
 
-    `blocks` are the bytes of the part. It begins at byte `start`, which is 0 or the start of a row, and ends between
-    two rows or, if `is_last_part`, at the end of the file. Raise InputError with `where` and the byte if the file is
-    truncated or not a Posts.xml.
+    `blocks` are the bytes of the part. The part begins at byte `start`: 0 or the start of a row. The last part
+    (`is_last_part`) ends at the end of the file, any other part between two rows. Raise InputError with `where` and the
+    byte if the file is truncated or not a Posts.xml.
     """
     pending, offset, has_head = b"", start, start > 0  # unread bytes, and their offset in the file
     for block in blocks:

@@ -1,9 +1,9 @@
 """Sorted runs (files) of a dump's rows, read in buckets of question ids.
 
-A block is a range of IDS_PER_BLOCK question ids. A run is a file of frames, one per block with rows, in order of ids. A
-frame is a MessagePack list of (question id, row number, post or fault), compressed with zstd, with a checksum. The
-index of a run is a file of one frame, a list of (block number, number of rows, size of these rows in the dump, size of
-the block's frame). A bucket is a range of blocks. The bounds of buckets do not depend on the division into runs.
+A block is a range of IDS_PER_BLOCK question ids. A run is a file with a frame for each block that has rows, in order.
+A frame is a MessagePack list of (question id, row number, post or fault), compressed with zstd, with a checksum. The
+index of a run is a file with a single frame: a list of (block number, number of rows, size of these rows in the dump,
+size of the block's frame). A bucket is a range of blocks. Its bounds do not depend on the division into runs.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ class Bucket:
 
 
 def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
-    """Plan buckets of about `bucket_bytes` of the dump each, from pass 1's receipts."""
+    """Plan buckets from the receipts, each of about `bucket_bytes` of dump rows."""
     first_rows = itertools.accumulate((receipt.counts["rows"] for receipt in receipts), initial=0)
     parts = zip(receipts, first_rows, strict=False)
     runs = tuple((folder.path(run.path), first) for receipt, first in parts for run in receipt.files[::2])
