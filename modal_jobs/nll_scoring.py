@@ -154,7 +154,7 @@ def _commit(volume: modal.Volume) -> None:
 
 
 def parse_batch_size(variables: Mapping[str, str]) -> str:
-    """Convert BATCH_SIZE to tokens (below 512, it counts rows); UsageError if invalid."""
+    """Return BATCH_SIZE in tokens (values below 512 are rows); UsageError if invalid."""
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
     numbers = {"MAX_LENGTH": _DEFAULT_ROW_TOKENS}

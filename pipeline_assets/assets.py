@@ -93,8 +93,8 @@ def build_asset(
 ) -> dg.AssetsDefinition:
     """Return the Dagster asset that builds and checks the artifacts of a kind.
 
-    A run of only checks, without a partition, checks all sealed `targets`. `find_target` receives a partition and run
-    settings; it returns the target of this partition and the run settings for building the target.
+    If a run executes only the checks and has no partition, it checks all sealed `targets`. `find_target` receives a
+    partition and run settings; it returns the target of this partition and the run settings for building the target.
     """
     system, name, *versions, artifact = key.path
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
@@ -171,7 +171,7 @@ def _asset_deps(
 def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
     """Return the Dagster mapping for pairs (upstream partition, downstream partition).
 
-    Return None if Dagster's default mapping suffices: an asset has no partitions, or every pair has two equal names.
+    Return None if Dagster's default mapping suffices: an asset has no partitions, or the names in each pair are equal.
     """
     mapped: dict[str, list[str]] = {}
     for upstream, downstream in partition_pairs:
@@ -186,8 +186,8 @@ def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) 
 def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path, run_builds_inputs: bool) -> bool:
     """Check whether a target waits for inputs; raise InputError if an input failed.
 
-    A target waits if an input is missing or stale, and any upstream artifact is of a different partition. If
-    `run_builds_inputs` is false, InputError is raised instead, because the run would succeed without a result.
+    A target waits if an input is missing or stale, and an upstream artifact has a different partition. If
+    `run_builds_inputs` is false, raise InputError instead: otherwise the run would succeed without building the target.
     """
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
@@ -206,7 +206,7 @@ def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: P
 
 
 def _has_other_partition(partition: str | None, target: Target) -> bool:
-    """Check whether a target or one of its upstream targets has a different partition."""
+    """Check a target and its upstream targets for partitions other than `partition`."""
     is_other = target.partition not in (None, partition)
     return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
 
@@ -225,9 +225,9 @@ def _asset_check_results(
 
 @contextlib.contextmanager
 def raise_dagster_failures(root: Path, retry_number: int) -> Iterator[None]:
-    """Raise dg.RetryRequested for a TransientError, dg.Failure for other InputErrors.
+    """Convert TransientErrors to dg.RetryRequested, other InputErrors to dg.Failure.
 
-    Errors of the block are converted. `retry_number` counts the step's earlier retries. Full-disk errors name `root`.
+    Errors come from the `with` block. `retry_number` counts earlier retries of the step. Full-disk errors name `root`.
     """
     try:
         with convert_os_errors(root):

@@ -22,9 +22,9 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recip
     """Return assets with owners, tags, groups and automation conditions.
 
     An asset of a recipe moves to the group `never_built` if its group is not in `used_groups`. An external input moves
-    to the group of the assets that read it, if they share one group; readers in `never_built` are ignored if other
-    readers exist. Assets of `scheduled_recipes` get an automation condition: while Dagster's sensor for such
-    conditions is on, an asset is built after each build of an input artifact. Assets of recipe versions get none.
+    to the group of its readers if all readers are in one group; readers in `never_built` count only if no other reader
+    exists. Assets of `scheduled_recipes` get an automation condition: while Dagster's sensor for such conditions is on,
+    an asset is built after each build of an input artifact. Assets of recipe versions get no condition.
     """
     specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]
     owned, readers = _owners_and_tags(), dict[dg.AssetKey, set[str | None]]()
@@ -59,7 +59,7 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recip
 
 
 def _owners_and_tags() -> dg.AssetSpec:
-    """Return a spec with owners and tags; if any is invalid, only the default owner."""
+    """Return a spec with owners and tags, or the default owner if these are invalid."""
     owners = _read_list_variable(OWNERS_VARIABLE) or [_DEFAULT_OWNER]
     entries = (entry.partition("=") for entry in _read_list_variable(TAGS_VARIABLE))
     tags = {name.strip(): value.strip() for name, _, value in entries}

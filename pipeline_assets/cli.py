@@ -72,7 +72,7 @@ app = typer.Typer(
 
 
 def add_command(group: typer.Typer, name: str, help: str, importer: Callable[[], Callable[..., bool | None]]) -> None:
-    """Add a command to a group; `importer` imports its function on first use."""
+    """Add a command to a group; `importer` imports the command's code on first use."""
 
     class LazyCommand(TyperCommand):
         def get_params(self, ctx: Any) -> Any:

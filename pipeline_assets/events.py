@@ -60,8 +60,8 @@ class AssetView:
 
     Attributes:
         partition: Partition of the asset; None if it is not partitioned.
-        code_version: `outdated` for a stale artifact. The stage version for an artifact of a recipe version, or without
-            a recipe. Otherwise, the result of the function `code_version`.
+        code_version: `outdated` for a stale artifact. For an artifact of a recipe version, or of no recipe, the stage
+            version. For any other artifact, the result of the function `code_version`.
         upstream: Input artifacts by asset; an external input has an empty list.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """

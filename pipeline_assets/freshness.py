@@ -1,8 +1,8 @@
 """Freshness of scheduled recipes, checked for each partition.
 
 Dagster's own freshness policies cover only whole assets. An artifact that is not up to date is overdue if three events
-were all before the schedule's second-last tick: its last build, its recipe's last edit and its recipe's last successful
-run. Times more than a day in the future come from a wrong clock and are ignored.
+were all before the schedule's second-last tick: the artifact's last build, the recipe's last edit and the recipe's last
+successful run. Times more than a day in the future come from a wrong clock and are ignored.
 """
 
 import contextlib

@@ -42,7 +42,7 @@ JobWork = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
 
 
 def build_job(name: str, description: str, recipe_name: str, root: Path, work: JobWork) -> dg.JobDefinition:
-    """Return a job of one step, which does `work` for a recipe."""
+    """Return a job with a single step, which runs `work` for a recipe."""
 
     @dg.op(name=f"{name}__step", description=description, out={}, pool=Kind.pool)
     def step(
@@ -81,7 +81,7 @@ def invalid_recipe_job(recipe_name: str, error: InputError, root: Path) -> dg.Jo
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
-    A RetryableError, except DeniedError, is raised immediately. After any other failure, the artifacts that do not
+    A RetryableError other than DeniedError is raised immediately. After any other failure, the artifacts that do not
     depend on the failed artifact are still built. Then the first failure is raised, with the other failures attached.
     """
     if failures := (yield from _build_recipe(context, run, recipe)):
@@ -94,7 +94,7 @@ def repin(
     """Build the recipe version of the run's date, or the newest if no input changed.
 
     Yield events that the UI lacks. Raise failures as `build_all` does. If heads cannot be read, raise the errors after
-    the build. If nothing failed, keep the artifacts of the newest `store.keep_versions` versions only; None keeps all.
+    the build. If nothing failed, keep only the artifacts of the newest `store.keep_versions` versions; None keeps all.
     """
     version = find_or_write_version(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period

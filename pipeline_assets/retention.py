@@ -1,7 +1,7 @@
 """Retention of finished runs, with their events and logs.
 
-A run is kept longer if the UI shows a result of it: the newest materialization of a partition, the newest result of a
-check, or the last success of a job. Ticks have their own limits in `dagster.yaml`.
+A run is kept longer if the UI shows one of its results: the newest materialization of a partition, the newest result of
+a check, or the last success of a job. Ticks have their own limits in `dagster.yaml`.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 """The sensor that reports artifacts built without Dagster.
 
-Such artifacts were built by a command or on another machine. A new Dagster instance gets the current version of each
-artifact, with its check results. An up-to-date artifact whose last run failed is reported again, so that the UI does
-not show it as failed. A removed or damaged artifact of a recipe is shown as stale, except removed artifacts of dated
-recipe versions.
+Such artifacts were built by a command or on another machine. To a new Dagster instance, the sensor reports the current
+version and check results of each artifact. An up-to-date artifact whose last run failed is reported again, so that the
+UI does not show it as failed. A removed or damaged artifact of a recipe is shown as stale, except removed artifacts of
+dated recipe versions.
 """
 
 import contextlib
@@ -177,8 +177,8 @@ def _new_materializations(
     """Yield materializations that correct what Dagster shows of sealed artifacts.
 
     An artifact gets a materialization if its digest or staleness differs from its last materialization, or if it is up
-    to date but a failed run hides this. A removed or damaged artifact gets one if the UI shows the artifact as up to
-    date.
+    to date but the UI shows it as failed. A removed or damaged artifact gets a materialization if the UI shows the
+    artifact as up to date.
     """
     known_keys = set(instance.all_asset_keys())
     reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed_assets} & known_keys}
@@ -212,7 +212,7 @@ def _new_materializations(
 def _new_check_results(
     sealed_assets: Sequence[_SealedAsset], instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield the stored results of checks that the UI lacks, or shows as outdated."""
+    """Yield stored check results that the UI lacks or shows as outdated."""
     sealed_assets = [entry for entry in sealed_assets if entry.digest]
     kinds = {entry.view.key: SYSTEMS.kinds[entry.kind_name] for entry in sealed_assets}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}

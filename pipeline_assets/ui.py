@@ -1,4 +1,4 @@
-"""The command `ui`: a guarded `dagster dev` on a data root.
+"""The command `ui`, which runs `dagster dev` with `pipeline_assets.webserver`.
 
 Dagster's home is in the data root. Other servers on loopback serve the demo's hub and the pages of sealed reports.
 """

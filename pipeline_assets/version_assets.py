@@ -74,8 +74,8 @@ def _version_asset(
 def _asset_deps(recipe_name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
     """Return the dependencies of an asset whose partitions are recipe versions.
 
-    In upstream assets of its own recipe, a partition depends on the partitions of its version. In upstream assets of
-    other recipes, a partition depends on all partitions.
+    Each partition depends on the partitions of the same version in upstream assets of the recipe, and on all partitions
+    of upstream assets of other recipes.
     """
     names = frozenset(recipe_by_folder.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()

@@ -34,7 +34,7 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: Kind) -> dict[str, Artifact]:
-        """Open inputs of `kinds` (default: all); keys are partitions or else names."""
+        """Open the inputs of `kinds` (default: all), keyed by partition, else by name."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
@@ -42,7 +42,7 @@ class Job:
 
 
 def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
-    """Return a `Kind.build` that builds files, or links equal files built earlier."""
+    """Return a `Kind.build` that builds files, or links them from an earlier artifact."""
 
     def build(target: Target, run: Run) -> Artifact:
         labelled = run.for_artifact(target.partition, target.is_intermediate)
@@ -79,7 +79,7 @@ def input_builder(describe_inputs: Callable[[Target, Run], BuildResult]) -> Buil
 
 
 def add_plan(result: BuildResult, target: Target) -> BuildResult:
-    """Return a build result with the target's planned numbers in its provenance."""
+    """Return `result` with the target's planned figures added to its provenance."""
     figures = target.kind.planner.figures(target, result.external_inputs)
     planned = {name: vars(figure) for name, figure in figures.items()}
     provenance = {**result.provenance, "planned": planned | result.provenance.get("planned", {})}

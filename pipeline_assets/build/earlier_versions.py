@@ -33,10 +33,10 @@ def link_earlier_files(
 
 
 def open_kept_work(target: Target, run: Run) -> KeptWork:
-    """Open the finished tasks that the artifact's earlier version kept; may be empty.
+    """Open the finished tasks that were kept from the artifact's earlier version.
 
-    The earlier version is the artifact with the target's role in the run's previous recipe. If no such artifact is
-    known, it is the artifact in the target's folder. Only work of the target's stage version is reused.
+    The earlier version is the previous recipe's artifact with the target's role, else the artifact in the target's
+    folder. The result is empty if the earlier version is missing or has a different stage version.
     """
     folder = target.folder
     if run.previous_folder is not None:

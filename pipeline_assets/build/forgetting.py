@@ -36,7 +36,7 @@ SelectorValue = tuple[Selector, str]
 
 @dataclass(frozen=True)
 class RowToForget:
-    """Row that matches a request; `values` must be added to the removal list, too."""
+    """Row that matches a request, with further `values` for the removal list."""
 
     folder: Path
     file: str
@@ -56,7 +56,7 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 
 
 def _matching_hashes(removals: Removals, store: RowStore, row_keys: RowKeys) -> set[str]:
-    """Return the hashes of the removal list's entries that match a row.
+    """Return the hash of each entry of the removal list that matches a row.
 
     A build applies the removal list before it numbers repeated ids, so a row with the id `ID#2` also matches an entry
     for `ID`. Builds number only ids of conversations and ids that are hashes of texts.
@@ -103,9 +103,9 @@ def find_recorded_duplicates(
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
     Exact and near duplicates that are not themselves in `rows` are listed, sorted by id. If a row is a copy of another
-    document, that document's duplicates are listed as well, with the document's id in place of the row's id. A
-    duplicate in an earlier corpus may have the same id as a row. It is listed only if exactly one of `rows` has this
-    id and no request names the id.
+    document, that document's duplicates are listed as well, with the document's id in place of the row's id. If a
+    duplicate in an earlier corpus has the same id as one of `rows`, the duplicate is listed only if no other row in
+    `rows` has this id and no request names the id.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.manifests.items() if found else ():
@@ -147,8 +147,8 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
     """Compare artifacts with new entries of the removal list, and store the results.
 
     Wait while another process compares: concurrent processes would overwrite each other's results. Return, by folder,
-    the comparisons of artifacts that contain listed rows, and of artifacts downstream of these. The latter are stored
-    too, because the lineage no longer leads to the downstream artifacts once their inputs are rebuilt.
+    the comparisons of artifacts that contain listed rows, and of all artifacts downstream of them. Comparisons of
+    downstream artifacts are stored too, because a rebuild of their inputs breaks the links in the lineage.
     """
     folder = (stores.lineage.root / LIST_FILE).parent
     with lock_folder(folder) if folder.is_dir() else contextlib.nullcontext():  # without a folder, no entries

@@ -4,13 +4,13 @@ An artifact is needed in each of these cases:
 
 - It is newer than the minimum age.
 - A recipe requests or reads its folder, or a file in the folder.
-- A user pulled or copied it, or named its folder, its recipe file or its input.
+- A user pulled or copied it, or its build command names its folder, recipe file or input.
 - Its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. If the input
   exists in several copies, and another rule keeps one of them, this rule keeps no further copy.
 
 A cached hub file is needed if a needed artifact, or the listing of a recipe's commit, names the file. Copied objects
-are needed if a needed artifact names their folder, or a recipe names their URL. But if a recipe, manifest or folder
-cannot be read, or an area contains a link, only leftovers of builds and kept work of missing artifacts are garbage.
+are needed if a needed artifact names their folder or a recipe names their URL. If a recipe, manifest or folder cannot
+be read, or a folder in `AREAS` has a link, only leftovers of builds and kept work of missing artifacts are garbage.
 
 Garbage artifacts are first hidden: each folder gets the name of a leftover, `.NAME.building.N`. After a second survey,
 hidden artifacts that a new build needs are restored, and all others are removed. After a crash, the next removal
@@ -84,7 +84,7 @@ class Survey:
         garbage: In this order: leftovers, kept work of missing artifacts, artifacts (downstream ones first), folders of
             cached hub files, and folders of copied objects.
         unfinished: Leftovers to keep: a build uses or can resume them, their seal was interrupted, or they are too new.
-        named: Artifact folders to keep without a recipe: a user named, pulled or copied them, or no check ever ran.
+        named: Folders kept without a recipe, because a user named, pulled or copied the artifact, or no check ever ran.
         errors: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 
@@ -177,8 +177,8 @@ class Survey:
     def _classify_leftover(self, leftover: Path, artifact_folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover to `garbage`, to `unfinished`, or to the hidden artifacts.
 
-        If a removal renamed an artifact to this leftover, return the manifests of the artifact and of artifacts inside
-        it, keyed by their folders before the renaming. Otherwise return an empty dict.
+        If the leftover is an artifact that a removal hid by renaming it, return the manifests of the artifact and of
+        artifacts inside it, keyed by their original folders. Otherwise return an empty dict.
         """
         found = {artifact_folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
@@ -265,7 +265,7 @@ class Survey:
 def remove_hidden(artifact_folder: Path, hidden_folder: Path) -> None:
     """Remove `hidden_folder`: a hidden artifact, a leftover or kept work.
 
-    The caller must lock the artifact. If `artifact_folder` does not exist, its check record and kept work are removed.
+    The caller must lock the artifact. If `artifact_folder` does not exist, also remove its check record and kept work.
     """
     if not artifact_folder.exists():
         durable.remove(check_record_path(artifact_folder))
@@ -316,7 +316,7 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 def _is_named_by_user(folder: Path, manifest: Manifest) -> bool:
     """Check whether a user pulled or copied an artifact, or built it from a path.
 
-    In the second case, the build command in the manifest names a folder, a recipe file or an input.
+    An artifact was built from a path if the build command in its manifest names a folder, a recipe file or an input.
     """
     typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run")
     words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)

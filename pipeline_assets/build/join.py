@@ -26,8 +26,8 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
     """Build targets together with other processes, and yield the outcome of each.
 
     `targets` are upstream first. A target that another process has locked is skipped and tried later. A process unlocks
-    a target after running its checks and copying its manifest; if the process dies earlier, another process does this.
-    Targets that another process failed to build are also tried.
+    a target after running its checks and copying its manifest; if the process dies before that, another process
+    completes the target. Targets that another process failed to build are also tried.
 
     Raises:
         RetryableError: Locks in the data root exclude only processes of this machine.

@@ -30,7 +30,7 @@ class Recipe(RecipeSection):
         return copied
 
     def final_targets(self) -> Sequence[Target]:
-        """Return the requested artifacts without their inputs; `targets` adds these."""
+        """Return the requested artifacts; `targets` returns their inputs as well."""
         raise NotImplementedError
 
     def targets(self) -> Sequence[Target]:
@@ -79,7 +79,7 @@ class Recipe(RecipeSection):
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, object], where: object) -> Self:
-        """Return the recipe with these values; UsageError about `where` if invalid."""
+        """Build a recipe from its values; UsageError that names `where` if invalid."""
         return validate_section(cls, content, lambda location: where, cls.cross_checks(content, None))
 
     @classmethod

@@ -1,6 +1,6 @@
 """Pins of recipes: commits of hub datasets, written into recipe files.
 
-Only this module accepts recipes with a branch or without a revision; all others require commits.
+Only this module accepts recipes with a branch or without a revision; all other modules require commits.
 """
 
 import re
@@ -77,7 +77,7 @@ _Representer.add_representer(type(None), lambda writer, _: writer.represent_scal
 def _set_revision(text: str, dataset: str, commit: str) -> str:
     """Return a recipe's text with `commit` as the revision of a dataset.
 
-    Call `parse_yaml` on the text first: it limits nesting and the growth of aliases, but ruamel.yaml does not.
+    Call `parse_yaml` on the text first, because ruamel.yaml limits neither nesting nor the growth of aliases.
     """
     has_crlf, text = "\r\n" in text, text.replace("\r\n", "\n")
     _, _, offset = load_yaml_guess_indent(text)

@@ -1,8 +1,8 @@
 """Recipe versions: dated copies of a recipe that pin its datasets' newest commits.
 
 The version of a day or a week is a recipe file `NAME_YYYYMMDD.yaml`. The file is written once, so all builds of the
-version read the same commits. Its artifacts have their own folders; files that equal files of the previous version are
-hard links. A head is the newest commit of a dataset's branch `main`.
+version read the same commits. Each version's artifacts have their own folders; files that equal files of the previous
+version are hard links. A head is the newest commit of a dataset's branch `main`.
 """
 
 import logging
@@ -36,7 +36,7 @@ class RecipeVersion:
     """Recipe file that `find_or_write_version` found or wrote for a period.
 
     Attributes:
-        path: File of the period's version; if missing, of the newest version; without any version, the base recipe.
+        path: File of the period's version, else of the newest version, else of the base recipe.
         previous_path: File of the previous version, or of the base recipe if `path` is the first version; None if the
             period has no version.
         head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source
@@ -61,13 +61,13 @@ def find_or_write_version(
 ) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
 
-    A missing version is written if a dataset's head moved or files of a local source changed, but not if a version of a
-    later period exists. If nothing is written, `RecipeVersion.path` is the newest existing recipe file.
+    A missing version is written if a dataset's head moved or a local source's files changed, except if a later period
+    has a version. If the version is still missing, `RecipeVersion.path` is the newest existing recipe file.
 
     Raises:
         TransientError: The hub did not answer.
         InputError: No dataset's head is known.
-        UsageError: The version would build other artifacts in folders of the newest existing recipe file.
+        UsageError: The version would replace artifacts of the newest existing recipe file.
     """
     base = recipe_path(recipe_name, root)
     versions = list_versions(recipe_name, root)

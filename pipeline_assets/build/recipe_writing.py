@@ -59,8 +59,8 @@ def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path
     The Python files of the recipe's own steps are copied, too.
 
     Raises:
-        UsageError: The data root has a different recipe of this name, or a different file of a step, and `replace` is
-            not set.
+        UsageError: `replace` is not set, and the data root has a different recipe of this name or a different file of a
+            step.
     """
     kept = root / "recipes" / f"{recipe_name}.yaml"
     if path.absolute() != kept.absolute():

@@ -101,7 +101,7 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
 
 
 def _find_exports(stores: RowStores, digests: Collection[str]) -> Iterator[Remnant]:
-    """Yield exports and copies of artifacts in `digests`, and of missing artifacts."""
+    """Yield the exports and copies whose artifact is missing or in `digests`."""
     lineage = stores.lineage
     source_folders = {input_folder_path(manifest, lineage.root) for manifest in lineage.manifests.values()}
     for folder, manifest in _sealed_outside_areas(lineage.root):
@@ -153,7 +153,7 @@ def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tupl
 
 
 def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
-    """Remove remnants that need no user action; return folders that stayed locked."""
+    """Remove remnants that need no user action; return the folders that are locked."""
     busy = list[Path]()
     for entry in (entry for entry in remnants if not entry.is_manual):
         if entry.is_cached:

@@ -52,9 +52,9 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Map each list position that a build recorded to the name of the built artifact.
+    """Return the list positions that builds recorded, each with an artifact's name.
 
-    The build applied the list up to this position. Only one artifact per position is named. Pulled ones are skipped.
+    A build applied the list up to its position. A position has the name of one artifact. Pulled artifacts are skipped.
     """
     built_here = (
         sealed for sealed in manifests if REMOVALS_KEY in sealed.provenance and PULLED_KEY not in sealed.provenance
@@ -65,8 +65,8 @@ def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
 def read_removals(root: Path, names_by_position: Mapping[str, str] = MappingProxyType({})) -> Removals:
     """Read a data root's removal list.
 
-    Raise InputError if the list is damaged or lost entries. The list lost entries if it lacks the position of a
-    comparison or a key of `names_by_position` (see `applied_positions`).
+    Raise InputError if the list is damaged or entries are missing. Entries are missing if the list lacks the position
+    of a comparison, or a key of `names_by_position` (see `applied_positions`).
     """
     positions = {comparison.position for comparison in read_comparisons(root).values()}
     listed = read_removal_list(root)  # after the positions, since another process may add entries and use them

@@ -118,7 +118,7 @@ class Run:
         return applied_positions(sealed for _, sealed in scan_areas(self.root) if isinstance(sealed, Manifest))
 
     def removal_list(self) -> Removals:
-        """Return the removal list; InputError if it lost entries that builds applied."""
+        """Return the removal list; InputError if it lacks entries that builds applied."""
         return read_removals(self.root, self._applied_positions) if self.removals is None else self.removals
 
     @classmethod

@@ -79,7 +79,7 @@ class Planner:
     """Functions that compute numbers of a build before it starts.
 
     Attributes:
-        list_files: Lists the external files that a build needs; by default none, as for builds from artifacts.
+        list_files: Lists the external files that a build needs; by default, the build needs only artifacts.
         plan_tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
         describe_limits: Returns a line about the limits that a recipe sets; empty without limits.
     """
@@ -101,7 +101,7 @@ class Kind:
 
     Attributes:
         name: `system/artifact`.
-        build: Builds a target, without reading a recipe file: `rebuild` passes targets read from manifests.
+        build: Builds a target without reading a recipe file, because `rebuild` reads its targets from manifests.
         description: Markdown for the UI; the first line is a summary.
         checks: Checks of each artifact of the kind. The first one verifies the files; the others run only if it passes.
         formats: Formats of its files, as shown in the UI.
@@ -109,10 +109,10 @@ class Kind:
         labels: Names of files that no digest covers, because they contain a time or a path.
         row_store_class: Class that reads and traces its rows; None if it has no rows.
         preview: Returns the preview table of the UI; None shows the first rows.
-        after_build: Writes files outside the artifact, also if the artifact was up to date.
+        after_build: Writes files outside the artifact, even if the artifact was up to date.
         planner: Plans a build from its recipe and its external files.
         pool: Dagster pool that limits parallel builds; builds that read a hub use the pool `hub` instead.
-        keeps_all_documents: Checks whether a recipe changes no document, so that the build links the input files.
+        keeps_all_documents: Checks whether a recipe keeps all documents unchanged; a build then links the input files.
         applies_removals: Whether its build leaves out the rows on the removal list of the data root.
     """
 
@@ -183,7 +183,7 @@ class Target:
         external_inputs: Local input files that are in no artifact; None if it has no such files.
         checked_against: Artifacts that its checks read, but its build does not.
         count_limit: Limit of the recipe on the artifact's counts; None if the recipe sets none.
-        is_external: Whether another recipe builds the target, which is then never stale.
+        is_external: Whether another recipe builds the target; such a target is never stale.
         is_output: Whether the recipe names the target as an output; it is then never marked as intermediate.
         is_intermediate: Whether it is compressed for speed, since only the next steps of its recipe read it.
     """
@@ -290,7 +290,7 @@ class Target:
         return "current", manifest.digest
 
     def check_results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
-        """Return the stored results of checks that apply, and the count limit's result."""
+        """Return the stored results of applicable checks, and the count limit's result."""
         stored = read_check_results(root / self.folder, manifest.digest) or ()
         applying = tuple(check for check in stored if check.applies)
         if self.count_limit is None:

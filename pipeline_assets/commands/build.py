@@ -204,7 +204,7 @@ def _build(
     format_lines: ArtifactFormatter | None = None,
     join: bool = False,
 ) -> set[str]:
-    """Build artifacts, and return the roles of those that this process built."""
+    """Build artifacts; return the roles of the artifacts that this process built."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}

@@ -83,7 +83,7 @@ class FolderOptions(BuildFlags):
     def build(self, target: Target, format_lines: ArtifactFormatter = artifact_lines) -> None:
         """Build the inputs of a target, then the target; print lines on each artifact.
 
-        Warn of inputs that `trace` cannot reach, and of an output folder in which commands do not find artifacts.
+        Warn of inputs outside the data root, and of an output folder that `status` and `trace` do not search.
         """
         fix = "set --out-dir to a folder below stage_a/ of its data root"
         for upstream in target.upstream:
@@ -156,7 +156,7 @@ def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
 
 
 def _raise_if_keys_set(keys: RecipeContent, section: type[RecipeSection], section_key: str, needed_option: str) -> None:
-    """Raise UsageError if a key that needs `needed_option` differs from its default."""
+    """Raise UsageError, naming `needed_option`, if a key differs from its default."""
     for key, value in keys.items():
         if not isinstance(value, dict) and value != section.model_fields[key].default:
             where = RecipeKey(f"{section_key}.{key}")
@@ -243,7 +243,7 @@ def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bo
 
 
 def _source_names(content: RecipeContent, corpora: Sequence[Target]) -> list[str]:
-    """List the recipe's sources; if `corpora` are passed, their non-empty sources."""
+    """List the non-empty sources of `corpora`; without corpora, the recipe's sources."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
     sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}

@@ -77,8 +77,8 @@ def _locate_rows(
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
     """Yield each row with its place, and its text or None.
 
-    The place is in the source file if known, else in the file that the artifact recorded. If an input has the row's
-    document, add the document's id and source to the row. If `reads_text`, read other texts from local source files.
+    The place is in the source file if known, else in the file that the artifact recorded. The text comes from an input
+    or, if `reads_text`, a local source file. If an input has the document, add the document's id and source to the row.
     """
     from msgspec.structs import replace
 

@@ -114,7 +114,7 @@ def _find_matching_rows(
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
     """Find the rows that match values or patterns.
 
-    Return `values` extended by the values of the matching rows, the output as JSON, and the output as lines.
+    Return `values` with the values of the matching rows added; the output as JSON; the output as lines.
     """
     from pipeline_assets.build import forgetting
 

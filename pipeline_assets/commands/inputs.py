@@ -181,7 +181,7 @@ def slugify(text: str) -> str:
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     """List the sealed folders that match patterns, in pattern order, then path order.
 
-    A folder is listed once. Raise UsageError if a pattern matches no sealed folder, or only repeats listed folders.
+    A folder is listed once. Raise UsageError if a pattern matches no sealed folder, or only folders already listed.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:

@@ -99,7 +99,7 @@ def run_all(
 ) -> None:
     """Build pools from the latest commits of the six shipped datasets.
 
-    Later runs reuse these commits. With --replace, they look for the latest commits instead.
+    Later runs reuse these commits; a run with --replace looks up the latest commits.
 
     Example: corpusmill nemotron run-all --max-records 1000 --out-dir out
     """
@@ -172,7 +172,7 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Return deduplicated splits below a folder, and the other normalised splits.
+    """Return (deduplicated splits, other normalised splits) below a folder.
 
     For a folder in hub layout, return the splits from which it was built. Raise UsageError if no rows are sealed.
     """

@@ -34,8 +34,8 @@ RecipeContent = dict[str, Any]
 class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. If an option is not passed, its key gets the option's own default. If the option
-    has no default, a list is [], and another key gets the section's default, or None if the section has none.
+    The section's keys become options. If an option is not passed, its key gets the first of these values that exists:
+    the option's own default, [] for a list, the section's default, None.
     """
 
     section: type[pydantic.BaseModel]
@@ -54,8 +54,8 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
     A parameter annotated with `SectionOptions` becomes an option per key; a dataclass becomes an option per field.
     Options for run settings are added. The help ends with the function's docstring. Exit status is 1 if the function
-    returns False. Errors name options instead of recipe keys. Retryable and unexpected errors end with the command that
-    continues the build.
+    returns False. Errors name options instead of recipe keys. After a retryable or unexpected error, the command that
+    continues the build is printed.
     """
     hints = get_type_hints(function, include_extras=True)
     flat_parameters: dict[str, inspect.Parameter] = {}

@@ -20,7 +20,7 @@ def open_closed_streams() -> None:
 def writing_output() -> Iterator[None]:
     """Raise InputError if standard output cannot be written.
 
-    A BrokenPipeError is raised unchanged. So is an OSError with a `filename`, because it concerns another file.
+    BrokenPipeErrors are raised unchanged, and so are OSErrors with a `filename`, which concern another file.
     """
     try:
         yield

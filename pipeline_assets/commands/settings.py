@@ -73,7 +73,7 @@ def invalid_settings(variables: Mapping[str, str]) -> list[str]:
 
 
 def misspelled_settings(variables: Mapping[str, str]) -> list[str]:
-    """Describe unknown variables whose names are similar to a setting's."""
+    """Describe unknown variables with names similar to the name of a setting."""
     from pipeline_assets.build.run import SETTINGS
 
     known = {setting.variable.removeprefix(_VARIABLE_PREFIX) for setting in SETTINGS} | {*_OTHER_VARIABLES.split()}

@@ -300,7 +300,7 @@ class PairLoader(RankLoader[Batch]):
 
     Args:
         order: Settings that determine the batches of all ranks in each epoch.
-        seq_len: Tokens to which pairs are padded, enough for all pairs; None pads each batch to its longest pair.
+        seq_len: Length to which all pairs are padded, in tokens; None pads each batch to its longest pair.
         ignore_source: Exclude the source side from the targets.
         mask: `causal`, or `padding` for a mask that hides only padding.
         workers: Number of processes that read ahead; batches do not depend on it.

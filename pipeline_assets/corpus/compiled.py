@@ -67,9 +67,9 @@ def compiled(function: F) -> F:
 def compiled_inner(function: F) -> F:
     """Compile a function that only compiled functions call.
 
-    The machine code is cached as part of the callers. A kernel with many such functions compiles in 75 % of the time,
-    because they have no wrapper for calls from Python. It runs twice as fast, because they do not count references to
-    arrays. The function must therefore not return an array; numba refuses to compile a function that creates one.
+    The machine code is cached as part of the callers. The function has no wrapper for calls from Python: a kernel with
+    many such functions compiles in 75 % of the time. It does not count references to arrays: the kernel runs twice as
+    fast. So it must not return an array; numba refuses to compile a function that creates one.
     """
     return cast(F, numba.njit(**_INNER_OPTIONS)(function))
 
@@ -77,7 +77,7 @@ def compiled_inner(function: F) -> F:
 def always_inline(function: F) -> F:
     """Compile a function like `compiled_inner`, and inline it into its callers.
 
-    In a hot loop, passing an array (as seven numbers) takes longer than the body of a small function.
+    In a hot loop, passing an array (seven numbers) to a small function takes longer than running the function's body.
     """
     return cast(F, numba.njit(**_INNER_OPTIONS, forceinline=True)(function))
 

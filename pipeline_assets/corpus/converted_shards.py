@@ -93,7 +93,7 @@ def concatenate_lines(staging: StagingDir, files: Iterable[OutputFile], name: st
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Shard with repeated doc_ids; `write_repeats` wrote the file `repeats`."""
+    """Converted shard with repeated doc_ids; `write_repeats` wrote its file `repeats`."""
 
     name: str
     documents: OutputFile
@@ -158,8 +158,8 @@ def finalize_shard(
     """Write a shard that has repeated ids to `shards/NAME.jsonl.zst`, with unique ids.
 
     A row that repeats an id from the source is rejected. A repeated id that was derived from the text gets the suffix
-    `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of `shard`, in which each new reject
-    now counts as `rejected/REASON` instead of as a document.
+    `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of `shard`, corrected for the new
+    rejects: each counts as `rejected/REASON` and no longer as a document.
     """
     name, rejects_name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
     counts, first_row = Counter(shard.counts), 0
@@ -186,7 +186,7 @@ def finalize_shard(
 def _finalize_line(
     line: bytes, row: int, occurrence: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the line to write, or a reject; `occurrence` is from `read_occurrences`."""
+    """Return the line with a unique id, or a reject; `occurrence` is 0 for a first id."""
     if row in window.poison_rows:
         return Reject(shard.documents.path, row, KILLED_WORKER)
     if not occurrence:

@@ -87,9 +87,9 @@ def write_corpus_report(
 ) -> BuildResult:
     """Write `report.json` and `ATTRIBUTION`.
 
-    `report.html` is written later, because it quotes the manifest. `deduplicated`, `decontaminated` and `packed` are
-    artifacts of all sources together; None omits an artifact's section. Without a tokenizer, no tokens are counted.
-    Raise InputError if two sources share a doc_id.
+    `report.html` is written later, because it quotes the manifest. `deduplicated`, `decontaminated` and `packed`
+    contain all sources; if one of them is None, the report omits its section. Without a tokenizer, no tokens are
+    counted. Raise InputError if two sources share a doc_id.
     """
     profile = _profile_sources(staging, sources, tokenizer, settings)
     ledgers = [ledger for artifacts in sources for ledger in _ledger_entries(artifacts)]
@@ -162,7 +162,7 @@ def _raise_if_ids_shared(
 ) -> None:
     """Raise InputError if sources share a doc_id.
 
-    Each receipt has the file of a shard's ids. `shard_locations` has the source and path of each of these shards, in
+    The first file of each receipt has the ids of one shard. `shard_locations` has the source and path of each shard, in
     the order of `receipts`.
     """
     repeat = find_first_repeat([staging.path(receipt.files[0].path) for receipt in receipts])
@@ -222,7 +222,7 @@ def _summarize_scores(filtered: Artifact) -> dict[str, Any]:
 def build_report(
     profile: Profile, ledgers: Sequence[Mapping[str, Any]], licences: LicenceTable, attribution: str
 ) -> dict[str, Any]:
-    """Return the parts of `report.json` that every corpus has."""
+    """Return the sections of `report.json` that every report contains."""
     totals = profile_size(sum_profile(profile))
     return {
         "schema": "corpusmill/report/1",

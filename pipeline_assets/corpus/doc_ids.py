@@ -1,8 +1,8 @@
 """Repeated document ids of a whole corpus, found by merging sorted runs of hashes.
 
-A shard's file of ids has, for each document, a 128-bit hash of the id and the row number. The file consists of sorted
-runs of `IDS_PER_RUN` documents; the last run may be shorter. The runs of all shards are merged in blocks, so memory
-hardly grows with the number of documents or repeats.
+A shard's file of ids has two values for each document: a 128-bit hash of the id, and the row number. The file consists
+of sorted runs of `IDS_PER_RUN` documents; the last run may be shorter. The runs of all shards are merged in blocks, so
+memory hardly grows with the number of documents or repeats.
 """
 
 import hashlib
@@ -148,7 +148,7 @@ _Block = tuple[NDArray[np.void], NDArray[np.int32]]  # ids sorted by hash, shard
 def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
     """Yield all ids in blocks, sorted by hash, shard and row.
 
-    Ids are merged by ranges of hashes of equal width. So only an id with many repeats makes a range large.
+    Ranges of hashes with equal width are merged one by one. A range is large only if it has an id with many repeats.
     """
     runs: list[_Run] = []
     for shard, path in enumerate(paths):

@@ -65,7 +65,7 @@ class Meta(msgspec.Struct, frozen=True):
 def _is_plain_text(value: object) -> bool:
     """Check whether a value is text that is not empty and not a date.
 
-    Dates are excluded: if the first titles were like `2013-05-18`, some readers would read all titles as times.
+    Dates are excluded: if the first titles were dates, some readers of JSON lines would read the whole column as dates.
     """
     return isinstance(value, str) and bool(value) and not _DATE_OR_TIME.fullmatch(value)
 

@@ -45,7 +45,7 @@ class DocumentSizes:
 
 
 def describe_outsized_document(shard_notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Describe the largest document for provenance if it is outsized, else return {}.
+    """Return a provenance entry on the largest document if it is outsized, else {}.
 
     An outsized document is larger than `OUTSIZED_MIN_BYTES`, and at least `OUTSIZED_MEDIAN_FACTOR` times as large as
     the median. `shard_notes` has `DocumentSizes.to_json` of each shard; {} for a shard that an earlier version built.

@@ -17,7 +17,7 @@ class DroppedRow(msgspec.Struct, frozen=True):
     """Input row that an artifact dropped or rejected.
 
     Attributes:
-        detail: Measurement, kept duplicate or evaluation item of a dropped document; otherwise `Reject.detail`.
+        detail: For a dropped document: the measurement, kept duplicate or evaluation item. Otherwise `Reject.detail`.
         file, row: Position of the row: in a source file if the artifact is a conversion, otherwise in a shard of the
             upstream corpus. For a reject of a deduplication, `file` is `SOURCE/SHARD`.
         doc_id: Id of a dropped document; empty for a reject, and for a row that a conversion dropped.

@@ -1,6 +1,6 @@
 """Licences of texts such as LICENSE files, recognized by their words.
 
-A text is recognized if its words are exactly those of a licence. A title, and lines with copyright holders, are ignored
+A text is recognized if it has exactly the words of a known licence. The title and the copyright lines are ignored
 unless they state terms. A licence with an extra clause, or a list of several licences, is not recognized. An
 `SPDX-License-Identifier` counts as the text of its licence.
 """
@@ -65,7 +65,7 @@ _TAGS_BY_HASH = {digest: tag for tag, digests in _TEXT_HASHES.items() for digest
 def identify_licence(text: str, evidence: str) -> LicenceTag:
     """Identify the licence of a text; `unknown` if none or several match.
 
-    The result's evidence is `evidence`, plus an SPDX identifier of the text if the licence table lacks the identifier.
+    If the text has an SPDX identifier that the licence table lacks, the tag's evidence quotes it after `evidence`.
     """
     stated = [licence_table().find_licence_tag(identifier, evidence) for identifier in _SPDX.findall(text)]
     prose = _HOLDER.sub(_keep_terms, _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))

@@ -74,7 +74,7 @@ class LicenceTable:
         return self._by_spelling.get(_normalize(spelling))
 
     def require_tag(self, spelling: str, where: object) -> str:
-        """Return the tag for a spelling; raise UsageError about `where` if unknown."""
+        """Return the tag for a spelling; if it is unknown, raise UsageError about `where`."""
         tag = self.match_tag(spelling)
         if tag is None:
             raise UsageError(f"unknown licence {spelling!r}", where, self.suggest_tag(spelling))
@@ -88,7 +88,7 @@ class LicenceTable:
         return f"choose one of {', '.join(sorted(self._by_tag))}, or add it to manifests/licences.json"
 
     def find_licence_tag(self, spelling: str, evidence: str) -> LicenceTag:
-        """Return tag and evidence for a spelling; add an unknown spelling to the evidence."""
+        """Return a spelling's tag and evidence; the evidence quotes an unknown spelling."""
         tag = self.match_tag(spelling)
         return LicenceTag(UNKNOWN, f"{evidence} is {spelling[:80]!r}") if tag is None else LicenceTag(tag, evidence)
 

@@ -49,9 +49,9 @@ def ids_in_range(split: Artifact) -> Verdict:
 def token_budget_met(split: Artifact) -> Verdict:
     """Check that at most 1 % of the split's token budget is missing.
 
-    A split ends before the first document that would exceed the split's budget, so one long document can leave much of
-    a small budget unused. A failure is therefore only a warning if the corpus has enough tokens, and the split's
-    longest document has at least as many tokens as are missing.
+    A split ends before the first document that would exceed the split's budget. If this document is long, much of a
+    small budget is unused. A failure is therefore only a warning if the corpus has enough tokens for the budget, and
+    the number of missing tokens is at most the length of the split's longest document.
     """
     decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
     budget = decisions["token_budget"]
@@ -130,7 +130,7 @@ def _document_tokens(split: Artifact) -> list[memoryview]:
 def _count_valid_in_train(
     dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
 ) -> tuple[int, int]:
-    """Count `valid` documents whose value is also in `train`, and all `valid` ones."""
+    """Count `valid` documents whose value `train` has, and all `valid` documents."""
     train, valid = (_hash_values(read_values(_open_split(dataset, split))) for split in SPLITS)
     return int(np.isin(valid, train).sum()), len(valid)
 

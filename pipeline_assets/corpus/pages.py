@@ -81,11 +81,11 @@ def _parse_columns(keys: str) -> list[tuple[str, str]]:
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return the value at a dotted path in records; None if the last key is missing.
+    """Return the value at a dotted path in a record; None if the last key is missing.
 
-    All earlier keys must exist. If the path leads to a list, its next part is an index. If a record has
-    `estimated_KEY`, that value is used instead of the value of KEY, as an `Estimate`. A string becomes a float if its
-    path ends with one of `_DECIMAL_SUFFIXES`.
+    All earlier keys must exist. A part of the path that applies to a list is an index. If a mapping has a value at
+    `estimated_KEY`, this value replaces the value at KEY, as an `Estimate`. A string becomes a float if `path` ends
+    with one of `_DECIMAL_SUFFIXES`.
     """
     for part in filter(None, path.split(".")):
         if isinstance(record, list):

@@ -40,8 +40,8 @@ class Removals:
     Attributes:
         secret: Key of the hashes.
         entries: Selector of each entry by hash, in the order of the list.
-        positions: Position before the first entry, then the position after each entry. A position in a list is the hash
-            of all entries before it; the start of the list has the position "".
+        positions: Position before the first entry, then the position after each entry. A position is the hash of all
+            entries of the list up to this point; the start of the list has the position "".
     """
 
     secret: bytes = field(default=b"", repr=False)

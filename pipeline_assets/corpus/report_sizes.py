@@ -37,7 +37,7 @@ def packed_token_counts(
 ) -> dict[str, int]:
     """Count each source's tokens in a packed set, without end-of-document tokens.
 
-    Return {} unless all documents of `corpora` were encoded for `packed` with this tokenizer.
+    Return {} if `packed` has other input corpora, used another tokenizer, or rejected a document.
     """
     if packed is None or tokenizer is None:
         return {}
@@ -52,7 +52,7 @@ def packed_token_counts(
 def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mapping[str, int]) -> dict[str, Any]:
     """Return the sizes of sources in a decontaminated corpus, and their sum.
 
-    `packed_tokens` has exact counts by source. Other counts are scaled from `profile`, sizes before decontamination.
+    Token counts are exact if in `packed_tokens`, else those of `profile` (before decontamination), scaled by bytes.
     """
     before, sizes, totals = sum_profile_by(profile, "source"), dict[str, dict[str, int]](), Counter[str]()
     for name, kept in decontaminated.manifest.identity.counts["by_source"].items():

@@ -26,7 +26,7 @@ _PREVIEW_SHARDS = 5
 
 
 class SelectionRecipe(RecipeSection):
-    """Path patterns that select shards of a snapshot, kept in manifest order."""
+    """Path patterns that select shards of a snapshot; shards keep the manifest order."""
 
     shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = (f"{SHARDS_FOLDER}/*",)
 
@@ -35,7 +35,7 @@ class TextRecipe(SelectionRecipe):
     """Selection of shards, and the split into train and valid.
 
     Attributes:
-        valid_fraction: Fraction of documents in the valid split. A hash of its doc_id decides each document's split.
+        valid_fraction: Fraction of documents in the valid split. A hash of the doc_id decides a document's split.
     """
 
     valid_fraction: Share

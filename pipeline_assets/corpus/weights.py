@@ -80,7 +80,7 @@ def _missing_sources(recipe: Any, key_path: tuple[str, ...], sources: Collection
 
 
 def _remaining_weight(weights: Mapping[str, Any]) -> str | None:
-    """Return 1 minus the sum of weights; None if that is <= 0 or a weight is invalid."""
+    """Return 1 minus the sum of weights; None if <= 0, or if a weight is invalid."""
     try:
         texts = [*map(decimal_text, weights.values())]
     except ValueError:

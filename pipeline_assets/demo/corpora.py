@@ -70,7 +70,7 @@ def _dataset_files(name: str, licence: str | list[str], config: str, **splits: M
 def page_rows(pages: Iterable[DemoPage], path_template: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
     """Map file paths to rows of pages, in the order of the pages.
 
-    `path_template` contains names of `_page_fields` in braces. `columns` lists such names; `column=field` renames one.
+    `path_template` has fields of `_page_fields` in braces. `columns` lists fields, each as `field` or `column=field`.
     """
     files: dict[str, list[Row]] = {}
     fields = [column.partition("=") for column in columns.split()]

@@ -71,6 +71,6 @@ def demo(
 
 
 def missing_extras(system: System) -> list[str]:
-    """List the extras of this package that a system's demo needs and that are missing."""
+    """List the missing extras of this package that the demo of a system needs."""
     needs = _EXTRAS.get(system, {})
     return sorted({extra for module, extra in needs.items() if importlib.util.find_spec(module) is None})

@@ -24,7 +24,7 @@ UPLOAD_LIMIT_BYTES = 1 << 33
 
 @dataclass(frozen=True)
 class HubRequest:
-    """HTTP request to the hub or its storage; `method` of a HEAD request is GET."""
+    """HTTP request to the hub or its storage; a HEAD request has the method GET."""
 
     method: str
     raw_path: str
@@ -68,7 +68,7 @@ class Response:
 
 
 class HubError(Exception):
-    """Refusal of a request; clients read the status and the header X-Error-Code."""
+    """Error for a refused request; clients read its status and header X-Error-Code."""
 
     def __init__(self, status: int, code: str, message: str, commit: str = "") -> None:
         super().__init__(message)
@@ -132,7 +132,7 @@ class OriginServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """HTTP/1.1 handler of a connection; it limits bodies and writes uploads to files."""
+    """HTTP/1.1 handler of a connection; limits body sizes and stores uploads in files."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else each body waits 40 ms for the client to acknowledge the headers

@@ -280,7 +280,7 @@ def _content_response(file: RepoFile, byte_range: str, commit: str) -> Response:
 
 
 def _unknown_repo(request: HubRequest) -> HubError:
-    """Return the error for a missing repo, or for a private repo without a token."""
+    """Return the error for a repo that does not exist, or is hidden from the request."""
     if request.has_token:
         return HubError(404, "RepoNotFound", "Repository not found")
     return HubError(401, "RepoNotFound", "Invalid username or password.")

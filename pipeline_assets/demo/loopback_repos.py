@@ -148,7 +148,7 @@ def _repo_files(folder_fd: int) -> Iterator[tuple[str, os.stat_result]]:
 def _hash_file(path: str, source: FileInFolder, size: int) -> RepoFile:
     """Compute the sha256 and the git blob id of a file.
 
-    For an LFS file, the blob id is that of its pointer: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
+    The blob id of an LFS file is the id of its pointer: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
     """
     sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     with source.open() as content:

@@ -14,7 +14,7 @@ from pipeline_assets.spine.verified_reads import Readable
 
 @dataclass(frozen=True)
 class Upload:
-    """Temporary file with a PUT's body; removed after the response if not renamed."""
+    """Temporary file with a PUT body; removed after the response unless renamed."""
 
     folder_fd: int  # descriptor of the open folder that contains the file
     file_name: str

@@ -46,7 +46,7 @@ class HubWriter:
         self._lock = threading.Lock()
 
     def may_write(self, request: HubRequest) -> bool:
-        """Check whether a request has the token or an address signed with it."""
+        """Check whether a request has the token, or an address signed with the token."""
         signature = request.query.get("signature", "").encode()
         is_signed = hmac.compare_digest(signature, self._signature(request.path_segments[-1]))
         return is_signed or hmac.compare_digest(request.authorization.encode(), f"Bearer {self._token}".encode())

@@ -102,7 +102,7 @@ def _total_bytes(path: Path) -> int:
 
 
 def _claim_folder(root: Path) -> None:
-    """Add a smoke run's card to a folder; UsageError if it has files but no card yet."""
+    """Write the card of a smoke run; UsageError if the folder has files but no card."""
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = nearest_existing(root)

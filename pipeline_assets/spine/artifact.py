@@ -112,7 +112,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     `digest` is the digest that the artifact must have; None accepts any artifact in the folder.
 
     Raises:
-        InputError: Nothing is sealed, the manifest is damaged, or a file is missing or has the wrong size or type.
+        InputError: The manifest is missing or damaged, or a file is missing or has the wrong size or type.
         RetryableError: The digest differs, or the folder was replaced during the check.
     """
     with forbid_replacement(folder):

@@ -9,8 +9,8 @@ def find_data_root(folder: Path) -> Path | None:
     """Return the data root that contains an artifact's folder; None if not in a root.
 
     The area is the nearest parent folder with a name in `AREAS`, and the root is the area's parent. If no parent has
-    such a name, the path's symlinks are resolved. A recipe may have an area's name: `ROOT/stage_a/corpora/packed` is in
-    the root `ROOT` if only `ROOT`, not `ROOT/stage_a`, has a folder `recipes` or `manifests`.
+    such a name, the path's symlinks are resolved. A recipe may be called `corpora`, like an area: the root of
+    `ROOT/stage_a/corpora/packed` is `ROOT` if `ROOT`, but not `ROOT/stage_a`, has a folder `recipes` or `manifests`.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     root = next((parent.parent for parent in parents if parent.name in AREAS), None)

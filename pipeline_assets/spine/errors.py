@@ -16,7 +16,7 @@ _KEY_IN_TEXT = re.compile(r"(?<!column )(?<!unknown key )(?<!got )`([a-z0-9_.]+)
 
 @dataclass(frozen=True)
 class RecipeKey:
-    """Recipe key that an error names as its place.
+    """Recipe key that an error is about.
 
     Attributes:
         name: Dotted key; positions in lists count from 0.
@@ -63,8 +63,8 @@ class InputError(Exception):
     def name_keys(self, recipe_file: object = None, find_option: OptionFinder | None = None) -> None:
         """Replace recipe keys in the message with command-line options.
 
-        `find_option` returns the option for a key, or None. If the place of the error is a key without an option,
-        `recipe_file` is put before that key. Only the first call has an effect.
+        `find_option` returns the option for a key, or None. If `where` is a key without an option, `recipe_file` is put
+        before the key. Only the first call has an effect.
         """
         if not self._has_named_keys:
             option = find_option(self.key) if find_option is not None and self.key else None

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 def pause_gc() -> Iterator[None]:
     """Disable the cyclic garbage collector in the block.
 
-    Rows have no reference cycles, and scanning them takes a twelfth of the run time. A block that also creates many
-    other objects should call `gc.collect(0)` now and then, after it has freed its rows.
+    Rows have no reference cycles, but the collector would spend a twelfth of the run time on scanning rows. A block
+    that also creates many other objects should call `gc.collect(0)` now and then, after it has freed its rows.
     """
     was_enabled = gc.isenabled()
     gc.disable()

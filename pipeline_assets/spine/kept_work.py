@@ -53,8 +53,8 @@ class KeptWork:
     def reuse(self, stage: str, task_name: str, digest: str, staging: StagingView) -> Receipt | None:
         """Link the files of the matching kept task, and return its receipt.
 
-        Return None if no kept task matches, or if one of its files is missing, changed or written by several shards.
-        The caller then runs the task. The receipt is not committed, so a resumed build calls this method again.
+        Return None if no kept task matches, or if a file of the matching task is missing, changed or written by several
+        shards. The caller then runs the task. The receipt is not committed, so a resumed build calls this method again.
         """
         task = self._earlier_tasks.get((stage, task_name))
         if task is None or task.digest != digest or self.earlier_folder is None:

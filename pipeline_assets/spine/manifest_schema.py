@@ -39,7 +39,7 @@ class _Input(TypedDict):
 
 
 class _Counts(TypedDict, total=False):
-    """Counts that many kinds have; each is one number, or a number for each part."""
+    """Ledger and counts that many kinds have; a count may be a mapping of subtotals."""
 
     documents: _CountOrParts
     tokens: _CountOrParts

@@ -59,7 +59,7 @@ class MetadataFormat(Generic[T]):
             return None
 
     def read_raw(self, path: Path | str) -> bytes:
-        """Return the bytes of a file; raise the errors of `read` except parse errors."""
+        """Return a file's bytes; raise the same errors as `read`, except parse errors."""
         # The path may be a string, since creating a Path takes longer than reading the file.
         flags = _OPEN_FLAGS | (0 if self.allow_symlink else os.O_NOFOLLOW)
         try:

@@ -1,4 +1,4 @@
-"""Folders that stay open while they are read, unaffected by a replacement."""
+"""Folders whose files stay readable even if another folder takes their path."""
 
 import contextlib
 import functools

@@ -91,7 +91,7 @@ class Pool(Generic[S]):
         return idle
 
     def _wait_for_answers(self) -> Sequence[PoolWorker[S]]:
-        """Wait until a busy worker answers or dies; return all workers that did either."""
+        """Wait until a busy worker answers or dies; return all such workers."""
         busy = [worker for worker in self._workers if worker.job is not None]
         return busy[0].wait_for_any(busy) if busy else []
 

@@ -1,4 +1,4 @@
-"""Versions of program, Python, platform and libraries, as in a provenance."""
+"""Versions of program, Python, platform and libraries, as stored in a provenance."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -85,7 +85,7 @@ def disconnect() -> None:
 def _run_checked(
     expected_digest: str, marker_path: str, function: JobFunction, pickled_stage: bytes, pickled_job: bytes
 ) -> JobResult:
-    """Run a job on this node; return a Failure if its program or data root differs.
+    """Run a job; return a Failure if this node's program or data root differs.
 
     `expected_digest` is the `program_digest` of the command; `marker_path` is a file in the data root of the command.
     """
@@ -105,7 +105,7 @@ _path_exists = functools.lru_cache(maxsize=1)(os.path.exists)
 
 @functools.cache
 def program_digest() -> str:
-    """Return a hash of the source code, Python, architecture and libraries."""
+    """Return a hash of source code, architecture, Python version and library versions."""
     digest = hashlib.sha256(repr((platform.python_version(), platform.machine(), library_versions())).encode())
     package = Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")):

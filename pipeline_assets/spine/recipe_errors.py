@@ -71,7 +71,7 @@ def format_validation_errors(
 
 
 def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Join the errors that pydantic reports for the types of a union into one error.
+    """Merge the errors about the types of a union into one error for each value.
 
     If an item inside the value is invalid, such as a list item, keep only the error about the item.
     """
@@ -150,7 +150,7 @@ def _mapping_fix(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel]) -
 
 
 def _format_rule(problem: ErrorDetails) -> str:
-    """Return a problem's message, with pydantic's `… should be …` as `must be …`."""
+    """Return a problem's message, with `must be` instead of pydantic's `should be`."""
     message = problem["msg"].removeprefix("Value error, ")
     rule = _PYDANTIC_RULE.fullmatch(message)
     if problem["type"] == "value_error" or rule is None:
@@ -185,7 +185,7 @@ def _possible_section_types(
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
     """Return the section types allowed at a location, and the keys in the location.
 
-    Tags of unions, which a location may also contain, are not keys.
+    A location may also contain tags of unions; these are omitted from the keys.
     """
     sections, keys = [recipe_type], list[str]()
     for part in location:
@@ -201,7 +201,7 @@ def _possible_section_types(
 
 
 def section_types_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
-    """Yield the section types in a field's annotation, also inside lists and unions."""
+    """Yield the section types in a field's annotation, also in its lists and unions."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation
     for argument in get_args(annotation):

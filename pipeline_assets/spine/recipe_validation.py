@@ -1,4 +1,4 @@
-"""Validation of recipes, which reports all errors, sorted by line."""
+"""Validation of recipes, with all errors in one report, sorted by line."""
 
 import re
 from collections import Counter
@@ -59,7 +59,7 @@ def validate_section(
 
 
 def _readable_contradictions(contradictions: Iterable[RecipeProblem], types_are_valid: bool) -> Iterator[RecipeProblem]:
-    """Yield contradictions; end early if a value of a wrong type raises an error."""
+    """Yield contradictions; end early if the search fails on a value of a wrong type."""
     try:
         yield from contradictions
     except (TypeError, AttributeError, LookupError):

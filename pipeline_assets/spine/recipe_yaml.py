@@ -77,7 +77,7 @@ def replace_value(text: str, key: str, value: str) -> str:
 
 
 def inline_yaml(value: object) -> str:
-    """Format a value as one line of YAML; line breaks in a text add more lines."""
+    """Format a value as YAML, on one line unless a text contains line breaks."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
     return text.removesuffix("...\n").strip()
 
@@ -167,7 +167,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
 
 
 def _raise_if_too_deep(text: str) -> None:
-    """Raise ValueError if YAML is nested too deep, since libyaml recurses into levels."""
+    """Raise ValueError if YAML exceeds `_MAX_DEPTH`, before libyaml recurses into it."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

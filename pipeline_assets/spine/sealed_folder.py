@@ -25,5 +25,5 @@ def require_manifest(folder: Path) -> Manifest:
 
 
 def find_artifact_above(path: Path) -> Path | None:
-    """Return the folder of the nearest sealed artifact above a path; None if missing."""
+    """Return the nearest parent folder with a manifest; None if no parent has one."""
     return next((parent for parent in path.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)

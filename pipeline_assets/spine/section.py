@@ -18,8 +18,8 @@ class RecipeSection(pydantic.BaseModel):
     Unknown keys are errors. Fractions are decimal strings, which a recipe may write as numbers.
 
     Attributes:
-        LATER_KEYS: Keys that a later version of the program added. While such a key has its default value, it is not
-            written, so that digests of earlier recipes do not change.
+        LATER_KEYS: Keys that the first version of the section lacked. While such a key has its default value, the key
+            is not written, so that digests of earlier recipes do not change.
     """
 
     LATER_KEYS: ClassVar[frozenset[str]] = frozenset()

@@ -1,15 +1,15 @@
 """Staging directories, in which artifacts are built before they are sealed.
 
 The staging directory of the target `name` is `.name.building.N` next to the target; N is the builder's fencing number.
-The directory has the files under their final names, `.plan.json` (the plan of the build), `.receipts/` (finished
+The directory contains the files under their final names, `.plan.json` (the plan of the build), `.receipts/` (finished
 shards) and `.work/` (files that the seal removes, or keeps as `.name.kept` for the next version).
 
-Steps of a seal → what recovery does if a crash follows the step:
+Steps of a seal → what recovery does if a crash interrupts or follows the step:
     1. manifest.json is durable in the staging directory → continue with 2 if all files match the manifest
     2. .work is kept or removed; .receipts, .plan.json and write permissions are removed → continue with 3
     3. the directory takes the target's name: by rename; by exchanging the two folders if the target exists; or, if
        the system has no exchange, after moving the old folder to `.name.old.N` → finish or undo
-    4. the old folder is removed → remove it
+    4. the old folder is removed → remove the rest of it
 If the manifest of a staging directory has the fencing number N of the directory's name, the directory is the new
 artifact. If the manifest has a smaller number, the directory is the old artifact, after an exchange. The leftover
 `.name.old.3` cannot be confused with an artifact `name.old.3`, because no artifact's name begins with a dot.

@@ -40,7 +40,7 @@ def is_temporary(name: str) -> bool:
 
 
 def abandoned_entries(folder: Path) -> Iterator[Path]:
-    """Yield temporary entries of dead processes and, if a day old, of other machines."""
+    """Yield temporary entries of dead processes, and of other machines after one day."""
     for name in os.listdir(folder):
         match = _TEMPORARY_NAME.fullmatch(name)
         if match is None:

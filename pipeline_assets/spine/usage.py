@@ -47,7 +47,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def freed_bytes(folders: Iterable[Path]) -> int:
-    """Return the bytes that removing folders frees; files linked elsewhere free none."""
+    """Return the bytes freed by removing folders, excluding files linked elsewhere."""
     files = {path: file for folder in folders for path, file in _files_below(folder).items()}.values()
     links = Counter((file.st_dev, file.st_ino, file.st_size, file.st_nlink) for file in files)
     return sum(size for (_, _, size, all_links), found in links.items() if found == all_links)

@@ -131,7 +131,7 @@ class Worker(Generic[S]):
         return describe_exit(self.process)
 
     def wait_for_any(self, workers: "Sequence[Worker[S]]") -> "Sequence[Worker[S]]":
-        """Wait until a worker answers or dies; return all workers that did either."""
+        """Wait until a worker answers or dies; return all such workers."""
         # The pipe of a dead worker is at its end, which also counts as ready.
         busy = {worker.connection: worker for worker in workers}
         return [busy[connection] for connection in wait(list(busy))]  # type: ignore[index]
@@ -190,7 +190,7 @@ def start_process(
 ) -> StartedProcess:
     """Start a process that runs `target` with one end of a pipe, by `spawn` or `fork`.
 
-    A process started by `spawn` does not run the program's main module, which may be a script that builds.
+    A process started by `spawn` does not import the main module, since a script may start a build when imported.
     """
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()

@@ -33,7 +33,7 @@ class HealingRecipe(Recipe):
     def fineweb_edu_snapshot(self) -> Target:
         """Return the target of the snapshot.
 
-        Its folder is named by the snapshot's name and commit, so that recipes with different token budgets share it.
+        Its folder depends only on the snapshot's name and commit, so that several recipes can share one snapshot.
         """
         name, revision = self.snapshot.name, self.snapshot.revision
         return FINEWEB_EDU_SNAPSHOT.target(

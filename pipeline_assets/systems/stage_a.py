@@ -69,10 +69,10 @@ class StageARecipe(Recipe):
     Attributes:
         refuse_licences: Licence tags whose documents are dropped.
         tokenizer: Tokenizer that counts tokens for the report (in a sample of a large source); None omits the counts.
-        shard_text_bytes: Minimum text bytes of a shard; the piece of input that reaches them is the shard's last.
+        shard_text_bytes: Minimum text bytes of a shard; a shard ends with the piece of input that reaches this size.
         dedup: Deduplication over all filtered sources; None omits it.
         seen: Signature stores of earlier corpora, as folders in the data root; repeats of their documents are dropped.
-        max_removed: Largest share of a source that deduplication may drop. A check enforces it; no output byte changes.
+        max_removed: Largest share of a source that deduplication may drop, enforced by a check; changes no output byte.
         decontamination: Removal of evaluation items after deduplication; None omits it.
     """
 

@@ -92,7 +92,7 @@ class ArtifactPlan:
 
     Attributes:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
-        sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
+        sample: Part of a hub dataset that the build reads; None for other inputs, or if already built.
         listing_bytes: Size in bytes of the JSON that lists the input files in the manifest.
         disk_bytes: Estimated bytes on the disk; None if the kind has no rows, or the artifact is already built.
         is_kept_if_equal: Whether the artifact is stale only because inputs are missing or damaged. A build keeps the
@@ -171,7 +171,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
 
 def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> set[Path]:
-    """Return folders of artifacts stale only because inputs are missing or damaged."""
+    """List folders of artifacts that are stale only due to missing or damaged inputs."""
     kept, changing = set[Path](), set[Path]()
     for status in statuses:
         target, manifest = status.target, status.manifest
@@ -203,8 +203,8 @@ def _estimate_mixture(
 ) -> MixtureEstimate | None:
     """Estimate a packed set's mixture; None if no drawn source has a known size.
 
-    The size of a source comes from the text bytes in its manifest, or else from its stored bytes. `built_manifests` and
-    `bytes_by_folder` have these manifests and stored bytes, by folder of the corpus.
+    The size of a source comes from the text bytes in its manifest or, without a manifest, from its stored bytes.
+    `built_manifests` has the manifests, and `bytes_by_folder` the stored bytes, by folder of the corpus.
     """
     tokens = dict[str, int]()
     for corpus in source_corpora(packed):

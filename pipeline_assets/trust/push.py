@@ -1,7 +1,7 @@
 """Push of sealed artifacts to a store: objects, then manifests, then the pointer.
 
-A store has files as `objects/<first two digits>/<sha256>`, manifest files as `manifests/<sha256>.json`, and pointers as
-`refs/<folder below the data root>.json`. After an interruption, the next push sends only the missing files. A reader
+A store keeps files as `objects/<first two digits>/<sha256>`, manifest files as `manifests/<sha256>.json`, and pointers
+as `refs/<folder below the data root>.json`. After an interruption, the next push sends only the missing files. A reader
 never sees an incomplete artifact.
 """
 

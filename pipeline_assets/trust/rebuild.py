@@ -66,7 +66,7 @@ class RebuildPlan:
         return list(self._steps.values())
 
     def explain_missing_input(self, error: InputError) -> InputError:
-        """Return `error`, or the error about the missing input that caused `error`."""
+        """Return the error about the missing input that caused `error`, or else `error`."""
         return self._errors.get(Path(error.where), error)
 
     def _find_manifest(self, digest: str) -> tuple[Manifest | None, Path | None]:

@@ -1,7 +1,7 @@
 """Verification of an artifact, or of its whole chain, against the manifests.
 
-Every file is read, or a sample of the files. No digest covers a manifest's `storage`. So if a compressed file and its
-sha256 in `storage` were both edited, only its content hash shows the edit.
+Every file is read, or a sample of the files. The sha256 of a compressed file is in the manifest's `storage`, which no
+digest covers. If the file and this sha256 were both edited, only the file's content hash shows the edit.
 """
 
 import contextlib

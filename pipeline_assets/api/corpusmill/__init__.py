@@ -98,7 +98,7 @@ def open_folder(folder: Path | str) -> OpenedArtifact:
 
 
 def __getattr__(name: str) -> Any:
-    """Load `loader` and `labels` with torch when they are first used."""
+    """Import `loader` and `labels`, which need torch, on their first use."""
     if name in ("labels", "loader"):
         try:
             from pipeline_assets.corpus import batching

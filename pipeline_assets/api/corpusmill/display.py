@@ -65,9 +65,9 @@ def _bar_svg(left_px: int, width_px: int, bar: HistogramBar, max_amount: int) ->
 def plot_column(name: str, chunks: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column from its chunks, which are read once.
 
-    Lists are replaced by their items. Texts and booleans have bars for the 20 most common values. If a text is longer
-    than 64 characters, or over 1,048,576 texts are distinct, text lengths are plotted instead. Integers and lengths
-    have bins of powers of two. Other numbers have 20 equal bins between the 1st and the 99th percentile.
+    Lists are replaced by their items. Texts and booleans have bars for the 20 most common values. If any text is longer
+    than 64 characters, or over 1,048,576 texts are distinct, text lengths are plotted instead. The bins of integers and
+    lengths are bounded by powers of two. Other numbers have 20 equal bins between the 1st and the 99th percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)

@@ -44,11 +44,11 @@ def choose_files(sizes: Mapping[str, int], read_file: Callable[[str], bytes], wh
         where: Name of the model in errors.
 
     Raises:
-        InputError: The config or weights in safetensors are missing or unusable, or the model has its own code.
+        InputError: The config or the safetensors weights are missing or unusable, or the model has its own code.
     """
 
     def read_mapping(name: str) -> dict[str, Any]:
-        """Read a JSON object; Python's parser accepts `Infinity`, as in some configs."""
+        """Read a JSON object that may contain `Infinity`, as some configs do."""
         if sizes[name] > _MAX_JSON_BYTES:
             raise InputError(f"{name} is longer than {_MAX_JSON_BYTES:,} bytes", where, _WHOLE_MODEL_FIX)
         with contextlib.suppress(ValueError, RecursionError):

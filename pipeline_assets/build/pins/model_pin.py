@@ -215,8 +215,8 @@ def template_files(
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, template: str | None) -> None:
     """Raise InputError if a pinned model cannot score rows whose format is `template`.
 
-    Raise UsageError if `max_length` exceeds the model's maximum length. A recipe may use the model's tokenizer. If so,
-    the tokenizer is fetched and loaded; for Harmony rows, it must have Harmony's control tokens.
+    Raise UsageError if `max_length` exceeds the model's maximum length. If the recipe uses the model's tokenizer, fetch
+    and load the tokenizer; for Harmony rows, it must have Harmony's control tokens.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]

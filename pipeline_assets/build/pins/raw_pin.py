@@ -27,7 +27,7 @@ _SHOWN_FILES = 5
 def raise_if_unpinned(dataset: str, revision: str, recipe_name: str, hub: hub_files.HubFiles) -> None:
     """Raise UsageError if a recipe has forty zeros in place of a commit.
 
-    If the hub denies access to the dataset, raise DeniedError, because the suggested command `pin` would fail.
+    If the hub denies access to the dataset, raise DeniedError, because the UsageError suggests `pin`, which would fail.
     """
     if revision == UNPINNED:
         try:
@@ -50,7 +50,7 @@ def model_entry_name(model_name: str) -> str:
 
 
 def to_hub_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
-    """Convert manifest entries that `hub_entry` built to hub files."""
+    """Convert manifest entries of hub files (see `hub_entry`) to `HubFile` objects."""
     return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
 
 
@@ -88,7 +88,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 
 
 def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubFiles, threads: int) -> BuildResult:
-    """Return `pin`; InputError if the hub contradicts the hash of an uncached file."""
+    """Return `pin`; InputError if an uncached file has a different hash on the hub."""
     repo, commit = _repo_and_commit(recipe)
     files = to_hub_files(pin.external_inputs)
     for _ in hub_files.map_in_order(lambda file: hub.confirm_file(repo, commit, file), files, threads):

@@ -1,7 +1,7 @@
 """Files of a split, pinned by hash, on a hub or in a local folder.
 
 The stage is `nemotron_raw`. Most hub files are fetched whole. To draw a sample from a large, uncompressed file of JSON
-lines, only the blocks that contain its rows are fetched, into a sparse local file of full size. The sample has the
+lines, only the blocks with the sample's rows are fetched, into a sparse local file of full size. The sample has the
 same rows as a sample from whole files.
 """
 
@@ -193,7 +193,7 @@ class SampledSplit:
         return local_files
 
     def _fetch_whole_or_head(self, file_number: int, file: HubFile) -> SourceFile:
-        """Fetch a whole file, or only the first block of large uncompressed JSON lines."""
+        """Fetch a file; of a large uncompressed JSON lines file, only the first block."""
         if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
             head = next(self._fetch_blocks(file, 0))
             if detect_codec(head[:HEAD_BYTES]) is None:
@@ -205,7 +205,7 @@ class SampledSplit:
         return SourceFile(self.hub.fetch(self.dataset, self.revision, file).path, file.path, file.size)
 
     def _copy_rows(self, piece: ByteRange, max_rows: int, file: HubFile) -> int:
-        """Copy a piece's first `max_rows` rows from the hub `file`; return their number."""
+        """Copy a piece's first `max_rows` rows from the hub `file`; return the row count."""
         # Reading starts one byte before the piece: the first newline from there ends the line before the piece, and
         # what follows is the piece's first whole line.
         first = max(piece.start - 1, 0)

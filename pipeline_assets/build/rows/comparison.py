@@ -75,7 +75,7 @@ class DocumentChanges:
     """Differences between the documents of two artifacts, matched by id.
 
     Attributes:
-        part: Name of the compared members, if the artifacts are datasets; None for the artifacts' own rows.
+        part: Name of the compared members of two datasets; None if the artifacts' own rows are compared.
         changed: Documents whose text or tokens differ.
         other_properties: Names of the compared properties other than text and tokens.
         relabelled: Documents with equal text or tokens that differ in another property.
@@ -112,7 +112,7 @@ class Comparison:
 def compare(a: Artifact, b: Artifact, kinds: Kinds, max_part_documents: int = MAX_PART_DOCUMENTS) -> Comparison:
     """Compare artifact B with artifact A; UsageError if they are of different kinds.
 
-    `max_part_documents` bounds the number of rows whose hashes are sorted in memory together.
+    `max_part_documents` is the maximum number of rows whose hashes are sorted in memory at a time.
     """
     if a.manifest.kind != b.manifest.kind:
         what = f"this is a {b.manifest.kind}, but {a.folder} is a {a.manifest.kind}"
@@ -163,7 +163,7 @@ def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChan
 
 
 def _name_sources(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return counts; convert the list `sources` of signature stores to a dict by name."""
+    """Return counts, with a signature store's list `sources` as a dict by name."""
     if not isinstance(listed := counts.get("sources"), list):
         return counts
     by_source = {entry["source"]: {key: entry[key] for key in entry if key != "source"} for entry in listed}

@@ -51,7 +51,7 @@ def _display_names(artifact: str, group: str) -> DisplayNames:
 
 
 def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
-    """Return the fate in `store` of a normalised row's source row; None if not found."""
+    """Return the fate that a normalised row's source row has in `store`, or None."""
     if not isinstance(part.record, Mapping):
         return None
     source_place = part.record["source_file"], part.record["source_row"]
@@ -130,7 +130,7 @@ class _FolderRows(ConversationRows):
     Attributes:
         folders_key: Key of the row's folders in `Fate.facts`.
         outcome: Outcome for a row that is in a folder.
-        fallback: Outcome for a row in no folder. The row's drop reason is unknown: `Fate.detail` lists all reasons.
+        fallback: Outcome for a row in no folder. Its drop reason is not recorded, so `Fate.detail` lists all reasons.
     """
 
     reads_sources, repeats_rows = False, True
@@ -190,7 +190,7 @@ class SubsetRows(_FolderRows):
         return make_text_source(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
-        """Yield (name, artifact) of each input of `partition`, a dataset or a split."""
+        """Yield (name, artifact) for each input of the dataset or split `partition`."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].split("/", 2)[2:] == [partition]:
                 yield entry["name"], self.lineage.open_by_digest(entry["digest"])

@@ -56,14 +56,14 @@ class DocumentRows(FileRows):
 
 
 class SourceRows(DocumentRows):
-    """Documents of a snapshot or a normalised source, which were read from its files."""
+    """Documents of a snapshot or a normalised source, read from source files."""
 
     reads_sources = True
 
     def find_by_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Find the Document of a source row; see `RowStore.find_by_source`.
 
-        In a text file, a row is a line, and belongs to the Document whose text contains it.
+        The rows of a text file are its lines. A line belongs to the Document whose text contains the line.
         """
         unit, has_answers = self._text_unit(file), _has_answers(self.artifact)
         columns = ("meta", "text") if unit == "paragraph" else ("meta",)
@@ -82,7 +82,7 @@ class SourceRows(DocumentRows):
         return super().find_reject_row(file, row, reject_file)
 
     def _text_unit(self, file: str) -> str | None:
-        """Return the unit that became one Document, such as `line`; None in files of rows."""
+        """Return the unit of text per Document, such as `line`; None for a file of rows."""
         recipe = self.artifact.manifest.identity.recipe
         format_ = detect_format(file, recipe.get("text_endings", ()))
         if recipe.get("kind") != "local" or format_ in (None, *COLUMN_FORMATS):
@@ -101,6 +101,6 @@ def _has_answers(corpus: Artifact) -> bool:
 
 
 def _source_rows(meta: Meta, has_answers: bool) -> list[int]:
-    """List the source rows of a Document: its own, then those of a thread's answers."""
+    """List the source rows of a Document: its own row, then rows of thread answers."""
     answers = _thread_decoder.decode(meta.extra).answers if has_answers else []
     return [meta.source_row, *(answer.source_row for answer in answers)]

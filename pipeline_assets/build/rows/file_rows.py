@@ -46,7 +46,7 @@ class RowSchema:
         source: Column with the source or split of a row.
         file, row: Columns with the source file of a row, and its position in this file.
         other_columns: Columns that are compared in addition to the text.
-        tokens: Column with the number of tokens of a row; None if the rows lack it.
+        tokens: Column with the number of tokens of a row; None if no column has it.
     """
 
     folder: str
@@ -92,7 +92,7 @@ class RowSchema:
 
 @functools.cache
 def _column_struct(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> type[msgspec.Struct]:
-    """Return a struct with only `columns`; decoding it is several times as fast."""
+    """Return a struct with only `columns`, which decodes several times faster."""
     fields = []
     for field in msgspec.structs.fields(struct):
         inner = [name.removeprefix(f"{field.name}.") for name in columns if name.startswith(f"{field.name}.")]
@@ -107,7 +107,7 @@ class FileRows(RowStore):
     """Rows in files of an artifact; `files` maps paths to row counts, in order.
 
     Attributes:
-        repeats_rows: Whether a row may be in several folders, but only once in each folder.
+        repeats_rows: Whether several folders may contain the same row, each at most once.
     """
 
     schema: ClassVar[RowSchema]
@@ -200,6 +200,6 @@ class FileRows(RowStore):
     def fate_at(
         self, file: str, row: int, lines: Sequence[str], facts: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
-        """Return a `Fate` with the position `row` in `file` and the other arguments."""
+        """Build a `Fate` from the arguments; its position is row `row` of `file`."""
         place, number = {"shard": file, "shard_row": row}, self.row_number(file, row)
         return Fate(self.artifact, outcome, place=place, row_number=number, facts=facts or {}, lines=lines)

@@ -78,7 +78,7 @@ def source_files(lineage: Lineage) -> Iterator[Path]:
 
 
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
-    """Follow the document with an id downstream from each corpus read from sources.
+    """Follow the document `row_id` downstream from each corpus read from source files.
 
     If a corpus has the id only in rejected rows, the result lists these rejects. Corpora without the id are skipped.
     """
@@ -164,8 +164,8 @@ def _follow_downstream(
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
-    These are artifacts whose inputs are all missing and all of kinds without rows. If a missing input is of a kind with
-    rows, `find_unsearchable` reports the artifact instead. Artifacts that read sources are skipped.
+    All inputs of such an artifact are missing, and their kinds have no rows. If the kind of a missing input has rows,
+    `find_unsearchable` reports the artifact instead. Artifacts that read sources are skipped.
     """
     lineage = stores.lineage
     for folder, summary in lineage.manifests.items():
@@ -182,7 +182,7 @@ def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
 
 
 def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[RowStore, Fate]]:
-    """Yield the fate of a row in each downstream artifact once, breadth first."""
+    """Yield a row's fate once for each downstream artifact, nearest artifacts first."""
     queue, seen = [row], set[Path]()
     while queue:
         row = queue.pop(0)

@@ -80,7 +80,7 @@ class RowStores:
 
 
 def _gives_rows(name: str) -> bool:
-    """Check by name whether an input contributes rows, unlike an evaluation set."""
+    """Check whether an input with this name contributes rows; evaluation sets do not."""
     return not f"{name}/".startswith(_COMPARED_ONLY_KINDS)
 
 

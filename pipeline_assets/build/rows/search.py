@@ -32,7 +32,7 @@ class FoundRow(NamedTuple):
 
 
 def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
-    """Yield rows of source files named `query`, or else documents that contain it.
+    """Yield the rows of files named `query`, else the documents that contain `query`.
 
     `query` may be the path of a file or the end of a path. White space in `query` matches any white space in a text.
     """

@@ -21,8 +21,8 @@ class HubRow:
     Attributes:
         row: Row number from 0 if `is_numbered` is set or the file's rows are numbered (`has_numbered_rows`); otherwise
             the byte offset at which the row begins.
-        is_numbered: Whether `row` counts the nonblank lines of a JSON lines file, as in snapshots, and is no byte
-            offset. False if a user wrote the address.
+        is_numbered: Whether `row` counts the nonblank lines of a JSON lines file, as in snapshots, instead of bytes.
+            False if a user wrote the address.
     """
 
     dataset: str
@@ -89,12 +89,12 @@ def format_place(row: AnySourceRow) -> str:
 def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
-    Rows are numbered from 0 (see `LocalRow`), lines from 1. A relative path starts in the current folder. If no such
-    file exists, the file in `files` whose path ends with the typed path is used.
+    Rows are numbered from 0 (see `LocalRow`), lines from 1. A relative path starts in the current folder. If the file
+    does not exist, the file in `files` whose path ends with the typed path is used.
 
     Raises:
-        UsageError: The text is not such an address, several of `files` match, or the file or line of a `path:line` does
-            not exist. The file of a `path#row` may be missing.
+        UsageError: The text has none of these forms, several of `files` match, or the file or line of a `path:line`
+            does not exist. The file of a `path#row` may be missing.
     """
     if _HUB_FILE_START.match(text):
         return HubRow.parse(text)

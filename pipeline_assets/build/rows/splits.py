@@ -42,7 +42,7 @@ class SplitRows(RowStore):
 
     @cached_property
     def tokenizer(self) -> HarmonyEncoder:
-        """Tokenizer of the split, run by tiktoken even if another library encoded it."""
+        """Tokenizer of the split, run by tiktoken even if the build used another library."""
         tokenizer = self.artifact.manifest.identity.tokenizer or {}
         return load_encoder(str(tokenizer.get("sha256")), driver="tiktoken")
 

@@ -29,7 +29,7 @@ class Part:
         id: Id of the document or of the normalised row.
         source: Source or split that the document belongs to.
         shard, shard_row: File and row number from 0. For tokens, both refer to the corpus that contains the text.
-        text: Text; if the artifact contains tokens, decoded from ids, with special tokens written as their names.
+        text: Text; in an artifact of tokens, the decoded ids, with special tokens written as their names.
         column: Position of the part's first token in the row.
         start: Position of the part's first token in the document.
         tokens: Number of the part's tokens; None if unknown.
@@ -225,7 +225,7 @@ class RowStore(ABC):
         return None
 
     def fate(self, part: Part) -> Fate | None:
-        """Return an upstream row's fate in this artifact; None if the row was no input."""
+        """Return an upstream row's fate in this artifact; None if the row is not an input."""
         return None
 
     def rejects(self, reject_file: str = REJECTS_FILE) -> Iterator[Reject]:

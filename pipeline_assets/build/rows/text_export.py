@@ -27,9 +27,9 @@ def write_ndjsonl(corpus: Artifact, path: Path) -> int:
 def write_txt(corpus: Artifact, path: Path) -> int:
     """Write each text as one line; return the number of lines.
 
-    Line breaks become spaces. Blank texts are omitted, so a recipe with `text_unit: line` reads one document per line.
-    The file is compressed if its name ends with .gz, .bz2, .xz, .zst or .zstd. The file gets its name only when it is
-    complete. Raise UsageError if `path` is a folder or is in a sealed artifact.
+    Line breaks become spaces. Blank texts are omitted, so that a recipe with `text_unit: line` reads each line as one
+    document. The file is compressed if its name ends with .gz, .bz2, .xz, .zst or .zstd. The file gets its name only
+    when it is complete. Raise UsageError if `path` is a folder or is in a sealed artifact.
     """
     return _write_converted(corpus, path, lambda lines: "".join(f"{line}\n" for line in _decode_texts(lines)).encode())
 
@@ -40,7 +40,7 @@ def _decode_texts(lines: bytes) -> Iterator[str]:
 
 
 def check_named_output(path: Path, option: str, format_: Format) -> None:
-    """Check an output file; UsageError if its name ends like a file of another format."""
+    """Check an output file; UsageError if its suffix belongs to another format."""
     check_output_file(path)
     if detect_format(path.name) not in (None, format_):
         endings = ", ".join(suffix for suffix, known in FORMATS.items() if known == format_)

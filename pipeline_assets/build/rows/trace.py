@@ -1,6 +1,6 @@
 """Traces of rows, documents and tokens back to their source rows.
 
-To check traced tokens, the upstream text is encoded again and compared with them, except for sentence pairs. A
+Traced tokens are checked: the upstream text is encoded again and compared with the tokens, except for sentence pairs. A
 difference, or a missing or damaged artifact, raises InputError. A trace loads only an index, the row and a block of
 each upstream file into memory; for sentence pairs, it loads the whole sample.
 """
@@ -90,7 +90,7 @@ def trace_row(store: RowStore, row_number: int) -> list[TracedRow]:
 
     Raises:
         UsageError: The row is out of range.
-        InputError: An upstream artifact is missing, damaged, or contradicts the row.
+        InputError: An upstream artifact is missing or damaged, or contradicts the row.
     """
     row = store.row_at(row_number)
     return [_trace(store, [(row, part)], None, not store.mixes_documents) for part in row.parts]

@@ -2,12 +2,12 @@
 
 The `loss_rule` of a text from a chat template is `spans/1`, then an entry `ROLE/CHANNEL=NAME@START-STOP` per message.
 CHANNEL and NAME are optional; NAME is the author or the tool. The body of a message is the characters [START, STOP) of
-the text. If the content differs from the body, it follows a colon: as a span, or as a JSON string without spaces if no
-span of the body equals the content. A final `*` marks a body that counts in the loss. Example:
+the text. If the content differs from the body, a colon and the content follow: as a span of the text if the body
+contains the content, else as a JSON string without spaces. A final `*` marks a body that counts in the loss. Example:
 
     spans/1 user@21-27 assistant/commentary=functions.lookup@80-119:103-118* tool=functions.lookup@150-152
 
-The body of a call includes markup next to the arguments, such as the function's name, because a token may span both.
+The body of a call includes markup next to the arguments, such as the function's name, because a token may contain both.
 """
 
 import json
@@ -140,7 +140,7 @@ def encode_row(
 def require_tokenizer(template: str | None, tokenizer: Tokenizer | None) -> HfTokenizer:
     """Return `tokenizer`; raise InputError if it is not the chat template's tokenizer.
 
-    A `tokenizer` of None is the o200k Harmony tokenizer, which is never a chat template's.
+    None stands for the o200k Harmony tokenizer, which no chat template uses.
     """
     expected = str(template).rpartition(" ")[2]
     if isinstance(tokenizer, HfTokenizer) and tokenizer.sha256 == expected:

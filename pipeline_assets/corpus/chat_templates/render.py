@@ -121,7 +121,7 @@ def _render_and_locate(
     marks_blanks: bool,
     calls_by_reply: Mapping[int, int],
 ) -> tuple[ParsedText, list[int]]:
-    """Render a conversation; return its text, and message indexes in text order."""
+    """Render a conversation; return the text, and the message indexes in text order."""
 
     def render(contents: Sequence[Any]) -> str:
         """Render the messages with `contents` as their contents or call arguments."""

@@ -1,8 +1,8 @@
 """Sandbox for chat templates, which are untrusted programs.
 
 A rendered text equals the result of `apply_chat_template` in transformers, whose Jinja environment is reproduced here.
-A template cannot read files or the clock. A row that needs too many steps is refused. Time and memory depend on the
-machine, so a template that exceeds their limits stops the build instead.
+A template cannot read files or the clock. If a template takes too many steps for a row, the row is refused. If it takes
+too much time or memory, the build stops, because both depend on the machine.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ _REMOVED_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmla
 class _StepCountInserter(NodeTransformer):
     """Transformer that makes templates count loop turns, macro calls and list items.
 
-    All parts of a new list, tuple or dict count, because a loop that repeats `x = [x, x]` doubles their number.
-    If a template reads other files, the transformer raises SecurityError.
+    Each part of a new list, tuple or dict counts as a step, because `x = [x, x]` in a loop doubles the number of parts
+    in each turn. If a template includes, imports or extends another file, the transformer raises SecurityError.
     """
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:

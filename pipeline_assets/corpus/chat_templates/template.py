@@ -35,7 +35,7 @@ def is_template_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class ChatTemplateFiles:
-    """Files of a chat template, with the settings of a recipe for the template."""
+    """Files of a chat template, with the recipe's settings for the template."""
 
     folder: Path = field(compare=False)  # the name stands for the files
     name: str  # in the column `template`
@@ -48,7 +48,7 @@ class ChatTemplate:
     """Chat templates of a model, and its tokenizer.
 
     Attributes:
-        column_value: Value of the column `template`: `chat/NAME SHA256`, with the sha256 of the tokenizer's file.
+        column_value: Value of the column `template`: `chat/NAME SHA256`; SHA256 is the hash of the tokenizer's file.
         sources: Sources by name: `default`, and possibly `tool_use` for rows with tools.
         constants: Texts of special tokens by name, such as `bos_token`, and the recipe's `variables`.
         date: Day that `strftime_now` formats; None only if no source calls it.
@@ -70,7 +70,7 @@ class ChatTemplate:
     def control_pattern(self) -> re.Pattern[str]:
         """Pattern of texts that no message may contain.
 
-        These texts are special tokens, and added tokens or texts such as `<|user|>` that occur in a template.
+        These are all special tokens, the added tokens that a template contains, and its texts of the form `<|user|>`.
         """
         source = "".join(self.sources.values())
         written = {token for token in self.tokenizer.added if token in source and not token.isspace()}

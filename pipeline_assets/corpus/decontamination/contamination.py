@@ -89,7 +89,7 @@ def _words_to_remove(
     """Return a mask of the words to remove, as in `Contamination`.
 
     With a `CutRecipe`, the remaining text is searched again after each cut, because the words on both sides of a cut
-    may form a new n-gram. The cuts end when the remaining text has no n-gram of any item found so far.
+    may form a new n-gram. Cutting ends when the remaining text contains no n-gram of the items found so far.
     """
     is_removed = np.zeros(len(words.hashes), bool)
     margin = 0 if cut is None else cut.margin_words
@@ -128,10 +128,10 @@ def _belongs_to_items(ngrams: NDArray[np.int64], item_numbers: NDArray[np.int64]
 
 
 def _item_positions(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """List the items that contain each n-gram, n-gram after n-gram.
+    """Find the items that contain each n-gram.
 
     Returns:
-        Two arrays with an entry for each listed item: its index in `items.items`, and its n-gram's index in `ngrams`.
+        Two arrays with an entry for each n-gram and item that contains it: index in `items.items`, index in `ngrams`.
     """
     counts = items.first_items[ngrams + 1] - items.first_items[ngrams]  # items of each n-gram
     owners = np.repeat(np.arange(len(ngrams)), counts)

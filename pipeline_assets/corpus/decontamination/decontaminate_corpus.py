@@ -1,6 +1,6 @@
-"""Decontamination of a corpus, which drops contaminated documents or cuts them.
+"""Decontamination of a corpus by dropping or cutting contaminated documents.
 
-A contaminated document contains enough of an evaluation item's n-grams, see `recipe`.
+A document is contaminated if it contains enough n-grams of an evaluation item; `recipe` has the rules.
 """
 
 import functools
@@ -69,8 +69,8 @@ def decontaminate_shard(
     dropped or cut document, in order; the rejects, which are poison rows.
 
     Counts: `rows`, all rows; `documents` and `bytes`, kept documents and their text; `changed`, cut documents;
-    `cut/words` and `cut/bytes`, removed by cuts; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`,
-    documents that an evaluation set contaminates; `cut_for/<set>`, the cut documents among these.
+    `cut/words` and `cut/bytes`, removed text; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`, documents
+    that contain items of the set; `cut_for/<set>`, documents cut because they contain items of the set.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []

@@ -40,7 +40,7 @@ class Items(NamedTuple):
         first_items: Position of each n-gram's first item in `items`, then the length of `items`.
         items: Numbers of the items that contain an n-gram, n-gram after n-gram; ascending within an n-gram.
         ngrams: Number of distinct n-grams of each item, without n-grams that are in too many items.
-        needed: For each item, how many of these n-grams a document must have to be contaminated.
+        needed: For each item, the minimum number of these n-grams that makes a document contaminated.
         first_names: Position of each item's first name in `sets` and `id_ends`, then the number of names.
         sets: Index of each name's evaluation set.
         id_ends: End of each name's id in `ids`.

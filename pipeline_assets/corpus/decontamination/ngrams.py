@@ -1,9 +1,9 @@
 """Search for n-grams in texts.
 
 The key of an n-gram is a polynomial modulo 2**64 in the odd base `POLYNOMIAL`, with the hashes of the words as
-coefficients. So the key of a longer n-gram extends the key of its first words. Equal keys propose a match, and a
-comparison of the words confirms it. The bitmap `NgramTable.beginnings` excludes most words of a text, so that few words
-are looked up in the large table.
+coefficients. So the key of an n-gram's first words can be extended to the key of the n-gram. If two keys are equal, the
+words are compared, because different n-grams may have equal keys. The bitmap `NgramTable.beginnings` rules out most
+words of a text as the first word of an n-gram, so that few words are looked up in the large table.
 """
 
 from typing import NamedTuple
@@ -65,8 +65,8 @@ class NgramTable(NamedTuple):
         all_sizes: Distinct sizes, ascending.
         keys: Keys of all n-grams, ascending.
         by_key: For each entry of `keys`, the number of its n-gram.
-        beginnings: Bitmap with a key for the first k words of each n-gram, where k is the smallest size. A key sets up
-            to three bits of one uint64; the length of the array is a power of two.
+        beginnings: Bloom filter with the keys of the first k words of each n-gram, where k is the smallest size. Each
+            key sets up to three bits of one uint64; the length of the array is a power of two.
     """
 
     text: NDArray[np.uint8]

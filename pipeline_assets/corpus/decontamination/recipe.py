@@ -150,7 +150,7 @@ class EvaluationSet:
 
 
 class DecontaminationSection(DecontaminationRecipe):
-    """Rules and evaluation sets; an item in several sets gets its name from the first."""
+    """Rules and evaluation sets; an item in several sets is named after the first set."""
 
     evaluation: Annotated[tuple[EvaluationSource, ...], pydantic.Field(strict=False, min_length=1)]
 
@@ -177,7 +177,7 @@ class ContaminatedLine(msgspec.Struct, frozen=True):
         item: Id of the item with the largest overlap; on ties, the first.
         overlap: Fraction of the item's n-grams in the document: `shared_ngrams` / `item_ngrams`.
         items: Number of contaminating items by evaluation set; items with the same words count separately.
-        spans: Start and end, in characters, of each passage to cut; without a section `cut`, of each match.
+        spans: Start and end, in characters, of each passage to cut, or of each match if the recipe has no `cut`.
         excerpt: Beginning of the first match of `item`.
         shard: Shard in the source's artifact, or in the deduplicated artifact of all sources.
     """

@@ -48,8 +48,8 @@ def propose_pairs(
 ) -> Receipt:
     """Pair the documents that share a band key of the range.
 
-    A bucket has all documents with the same key, in the order of their priorities. A document is paired with earlier
-    documents, but only with the first `max_compared` of its bucket. Documents in the bitmap file `copies_file` are
+    A bucket has all documents with the same key, in the order of their priorities. The first `max_compared` documents
+    of a bucket are paired with each later document of the bucket. Documents in the bitmap file `copies_file` are
     skipped; None means that no document is a copy. Documents of signature stores are not paired with each other.
 
     Files: runs of pairs, sorted by `later` and `earlier`, the priorities of both documents; several runs may have the

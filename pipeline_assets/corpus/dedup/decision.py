@@ -119,7 +119,7 @@ _WORD = re.compile(r"\w+")
 
 
 class GroupMember(NamedTuple):
-    """Document of a group, and the deduplicated corpus that decided on it."""
+    """Document of a group: its decision, and the deduplicated corpus of the decision."""
 
     corpus: Artifact
     decision: Decision
@@ -131,7 +131,7 @@ class DocumentGroup:
 
     Attributes:
         seen_in: Signature store that contains the kept document; None for a document of this corpus.
-        kept: Kept document; None if it is in a signature store, and the store or its corpus is missing.
+        kept: Kept document; None if it is in the corpus of a signature store, and this corpus or the store is missing.
         dropped: Dropped documents, in the order of the corpus.
     """
 
@@ -143,7 +143,7 @@ class DocumentGroup:
 
 
 def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
-    """Yield a document's group from each deduplicated corpus that decided on it."""
+    """Yield a document's group in each deduplicated corpus with a decision on it."""
     for folder, manifest in lineage.manifests.items():
         if manifest.identity.stage.name == DEDUP_STAGE.name:
             corpus = open_artifact(folder)

@@ -69,7 +69,7 @@ class DedupRun:
         return read_run(self.staging.path(run.path))
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
-        """Return a bitmap of the documents that `columns` list by number or priority."""
+        """Return a bitmap of the documents whose numbers or priorities are in `columns`."""
         bitmap = empty_bitmap(self.document_count)
         for run in runs:
             for column in self.read_run(run).select(columns).columns:

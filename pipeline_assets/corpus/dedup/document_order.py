@@ -1,9 +1,9 @@
 """The total order of documents that decides which of several duplicates is kept.
 
-A document's number is its position in the corpus: signature stores first, then sources in the order of the recipe,
-their shards, their rows. Its priority, the column `order` of runs, is a uint64: the selection key in the upper 32 bits
-(smaller is better), the number in the lower 32. Documents of signature stores have an upper half of 0, so they precede
-all others under every selection, and none of them is dropped.
+Documents are numbered from 0: first the signature stores, then the sources in the order of the recipe; within a source,
+shard by shard and row by row. A document's priority, the column `order` of runs, is a uint64: the upper 32 bits are the
+selection key (smaller is better), the lower 32 bits are the number. The selection key of documents in signature stores
+is 0. So they precede all others under every selection, and none of them is dropped.
 """
 
 import numpy as np

@@ -31,8 +31,8 @@ class LargeGroup:
 def largest_groups(dedup: DedupRun, decision_receipts: Sequence[Receipt]) -> list[LargeGroup]:
     """Find the ten largest groups, the largest first.
 
-    Groups of equal size are in the order of their kept documents. Memory: less than 16 bytes for each document
-    of a block of 16 Mi documents, plus the dropped rows of one shard.
+    Groups of equal size are in the order of their kept documents. Memory: less than 16 bytes for each of the 2**24
+    documents in a block, plus the dropped rows of one shard.
     """
     row_files = [StagedInput.from_output(dedup.staging, receipt.files[1]) for receipt in decision_receipts]
     kept_files = [StagedInput.from_output(dedup.staging, receipt.files[2]) for receipt in decision_receipts]

@@ -29,7 +29,7 @@ _ONE = np.uint64(1)
 
 @functools.cache
 def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.uint32]:
-    """Draw `a` and `b` of the recipe's permutations, shape (2, permutations)."""
+    """Draw the coefficients `a` and `b` of each permutation, shape (2, permutations)."""
     random = np.random.RandomState(recipe.seed)
     # 2 * n + 1 is odd, so it has an inverse modulo 2**32 and each permutation is a bijection.
     a = random.randint(0, 1 << 31, recipe.permutations, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
@@ -138,8 +138,8 @@ def _fill_signatures(
 def band_keys(signatures: NDArray[np.uint32], bands: int, salt: np.uint64) -> NDArray[np.uint64]:
     """Compute band keys of signatures; documents with a common key are candidates.
 
-    A signature is cut twice: into bands of adjacent numbers, and into the same number of bands of numbers that are
-    `bands` apart. Bands of different cuts share few numbers, so the second cut finds many more pairs.
+    A signature is cut into `bands` bands twice. In the first cut, a band consists of adjacent numbers; in the second,
+    of every `bands`-th number. Bands of different cuts share few numbers, so the second cut finds many more pairs.
 
     Args:
         signatures: Signatures, shape (documents, permutations).

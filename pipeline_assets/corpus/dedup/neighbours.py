@@ -85,8 +85,8 @@ def propose_neighbours(
 
     Sketches are near if at most `recipe.max_distance` bits differ. Each table of `seen_runs`, each earlier block and
     the block itself are searched. Each search pairs a document with at most `max_compared` + 1 near documents.
-    `verify_pairs` compares one fewer, and counts a document with more pairs as capped. Documents in the bitmap file
-    `copies_file` are skipped; None means that no document is a copy.
+    `verify_pairs` compares only `max_compared` pairs per document; the extra pair shows that a document is capped.
+    Documents in the bitmap file `copies_file` are skipped; None means that no document is a copy.
 
     `source_starts` has the first document number and the source of each span of documents. If it is None, documents of
     different sources are paired too. `device` is the index of a GPU, or None for the CPU.
@@ -220,7 +220,7 @@ def load_faiss(recipe_key: str = "dedup.near.faiss") -> ModuleType:
 def select_faiss_device(requested_gpu: int | None) -> int | None:
     """Choose and log the device for searches; return a GPU's index, or None (CPU).
 
-    The CPU is chosen if no GPU is requested or usable. GPU 0 is chosen if the requested GPU does not exist.
+    Choose the CPU if `requested_gpu` is None or no GPU is usable. Choose GPU 0 if the requested GPU does not exist.
     """
     faiss = load_faiss()
     gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0

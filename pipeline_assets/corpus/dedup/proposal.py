@@ -1,4 +1,4 @@
-"""Settings that propose pairs of near duplicates with a required probability."""
+"""Settings for proposing near duplicates with a required probability."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Banding:
-    """Bands of `rows` numbers; a pair is proposed if its signatures share a band."""
+    """Bands of `rows` numbers each; a pair is proposed if its signatures share a band."""
 
     bands: int
     rows: int

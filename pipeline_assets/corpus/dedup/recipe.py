@@ -86,8 +86,8 @@ class NearRecipe(RecipeSection):
 
     Attributes:
         threshold: Minimum Jaccard similarity of the shingle sets of two duplicates.
-        max_compared: Maximum number of earlier documents with which a document is compared: per band of the document
-            with `minhash`, in total with `faiss`.
+        max_compared: Maximum number of earlier documents to compare a document with. With `minhash`, the limit applies
+            to each band of the document; with `faiss`, to the document as a whole.
     """
 
     minhash: MinHashRecipe | None = None
@@ -161,7 +161,7 @@ class NearRecipe(RecipeSection):
 
 
 class DedupRecipe(RecipeSection):
-    """Rules that drop the duplicates of a corpus.
+    """Rules for dropping the duplicates of a corpus.
 
     Attributes:
         mode: `exact` compares normalized texts; `near` compares sets of shingles; `both` compares texts, then sets.

@@ -62,7 +62,7 @@ class RemovalCaps(SourceCaps):
 def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeProblem]:
     """Yield errors for caps of unknown sources, and for `max_removed` without `dedup`.
 
-    The caps of sources are in `max_removed.sources` and `pack.max_epochs.sources`.
+    Caps of sources are set in `max_removed.sources` and in `pack.max_epochs.sources`; both are checked.
     """
     fix = "correct or remove it"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:

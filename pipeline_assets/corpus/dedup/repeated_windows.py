@@ -1,13 +1,13 @@
 """Search for documents that repeat byte windows of earlier documents.
 
-Documents are visited in order. A window is seen if an earlier kept document has it; windows of dropped documents do not
-count, so no passage is lost because its earlier copies were dropped. A document is dropped if more than `max_share` of
-its distinct selected windows (see `window_hashes`) are seen.
+Documents are visited in order. A document is dropped if more than `max_share` of its distinct selected windows (see
+`window_hashes`) are seen. A window is seen if an earlier kept document has it. Windows of dropped documents do not
+count: if all earlier copies of a passage were dropped, the next copy is not a repetition.
 
 Step 1 sorts the windows of each shard. Step 2 finds, in each range of hashes, the windows that at least two documents
 have. Step 3 reads these windows once, in the order of documents, and decides which documents to drop. The numbers of
-shards, workers and ranges do not change the result. A step needs memory for one range, which has at least all rows of
-one hash or document; step 3 also needs a bit for each repeated window. Files take 16 bytes per selected window.
+shards, workers and ranges do not change the result. Steps 2 and 3 load one range at a time; all rows of one hash or
+document are in one range. Step 3 also needs a bit for each repeated window. Files take 16 bytes per selected window.
 """
 
 import functools

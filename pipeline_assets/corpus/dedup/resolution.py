@@ -1,9 +1,9 @@
 """Resolution of near duplicates: the greedy choice of the documents to drop.
 
 An edge is a pair of documents whose similarity reaches the threshold. Documents are visited in their total order. A
-document is dropped if and only if it has an edge to an earlier kept document. So a document that is unlike all kept
-documents is never dropped, even if a chain of edges connects them. One pass over the edges suffices if they are sorted
-by their later document. The pass needs one bit of memory for each document.
+document is dropped if and only if it has an edge to an earlier kept document. A chain of edges does not suffice: with
+only the edges A–B and B–C, B is dropped, but C is kept. One pass over the edges suffices if they are sorted by their
+later document. The pass needs one bit of memory for each document.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,8 +170,8 @@ def decide_shard(
     copies and near duplicates; None if the recipe does not request them. For `dropped_originals_file` see
     `NearDuplicates`.
 
-    The `copy_of` of an exact copy names its original; every `duplicate_of` names a kept document. So if an original is
-    dropped as a near duplicate, its copies get the same decision as the original.
+    In a decision, `copy_of` is the id of an exact copy's original, and `duplicate_of` is the id of a kept document. So
+    if an original is dropped as a near duplicate, its copies get the original's decision, with `copy_of` added.
 
     Files: the decisions; the dropped rows as int64; for each dropped row, the number of its kept document, as int64.
     Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a document

@@ -48,8 +48,8 @@ class SeenRuns(NamedTuple):
     def tables(self, low: int = 0, high: int = KEYS_STOP) -> Iterator[pa.Table]:
         """Yield the rows with `low <= key < high`, as one table per row group.
 
-        Row groups are skipped if their statistics exclude such keys. In the column `order`, the priorities are replaced
-        by the documents' numbers in the new corpus.
+        A row group is skipped if its statistics show that it has no such key. In the column `order`, the priorities are
+        replaced by the documents' numbers in the new corpus.
         """
         for path in self.paths:
             with StoredParquet(path) as file:

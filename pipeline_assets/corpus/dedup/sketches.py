@@ -40,9 +40,9 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
 @dataclass(frozen=True)
 class FirstNumber:
-    """Number of a shard's first document, which the digest of a task does not cover.
+    """Number of a shard's first document; the digest of a task does not cover it.
 
-    So the finished sketches of a shard are reused if this number changes: `sketch_shards` only renumbers them.
+    So if only this number changes, the shard's finished sketches are reused: `sketch_shards` renumbers them.
     """
 
     value: int = field(metadata=NOT_DIGESTED)
@@ -57,7 +57,7 @@ def sketch_shard(
     the recipe, `hashes` has 128-bit hashes of normalized texts, `bands` has keys of bands, and `bits` has binary
     sketches. Each folder gets about one file per 65,536 documents.
 
-    Counts: `documents`; `bytes` of text; `without_words`, documents that have no word and are compared unchanged;
+    Counts: `documents`; `bytes` of text; `without_words`, documents without a word, whose unchanged texts are compared;
     `short`, documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents
     with the quality column. Notes: `fatal`, the rows that crash a worker; `first_number`.
     """

@@ -48,7 +48,7 @@ def read_run(path: Path, start: int = 0, stop: int | None = None) -> pa.Table:
 def read_rows(path: Path, sought_keys: NDArray[np.uint64]) -> pa.Table:
     """Read the rows of a run that have a key in `sought_keys`.
 
-    The keys of the run are unique; both they and `sought_keys` are ascending.
+    The keys of the run are unique and ascending; `sought_keys` must be ascending, too.
     """
     table = read_run(path)
     keys = to_numpy(table.column(0))

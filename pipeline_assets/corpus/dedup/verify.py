@@ -70,9 +70,9 @@ def find_edges(dedup: DedupRun, pairs: Sequence[Receipt], recipe: NearRecipe) ->
 
 
 def pack_member_bits(shard: CorpusShard, bitmap: NDArray[np.uint8]) -> bytes:
-    """Return a bit for each document of a shard, the highest bit of each byte first.
+    """Return a bit for each document of a shard, starting at the highest of each byte.
 
-    A bit is set if its document is in `bitmap`.
+    The bit of a document is set if the document is in `bitmap`.
     """
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     return np.packbits(bitmap_contains(own_numbers, bitmap)).tobytes()
@@ -81,7 +81,7 @@ def pack_member_bits(shard: CorpusShard, bitmap: NDArray[np.uint8]) -> bytes:
 def write_sets(
     shard: CorpusShard, member_bits: bytes, shingle_words: int, sets_folder: str, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the shingle sets of a shard's documents whose bit is set in `member_bits`.
+    """Write the shingle sets of the documents whose bits are set in `member_bits`.
 
     The sets and their index are written to `sets_folder` if any bit is set. Counts: `compared` documents.
     """

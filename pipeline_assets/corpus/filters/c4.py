@@ -250,8 +250,8 @@ class C4Filter(Filter):
 class _RuleResult(NamedTuple):
     """Results of one rule for a batch of documents.
 
-    `values` has a number for each document: a count, or an index in `phrases` if `phrases` is set. The last entry of
-    `phrases` is None: its index, -1, means that the document has no phrase.
+    `values` has a number for each document: a count, or, if the rule has `phrases`, the index of a phrase. The last
+    entry of `phrases` is None, so that the index -1 (no phrase found) gives None.
     """
 
     reason: str

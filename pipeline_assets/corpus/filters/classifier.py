@@ -1,8 +1,8 @@
 """Probabilities of labels from a fastText classifier, read from its `.bin` file.
 
 The file is mapped, so that all workers share one copy of its vectors. Sums are float64 (fastText's are float32), so
-that scores with six digits are equal on all processors. Only classifiers with softmax and without quantisation, like
-DCLM's, are supported. Line feeds are read as spaces, because fastText would classify each line by itself.
+that scores rounded to six digits are equal on all processors. Only classifiers with softmax and without quantisation,
+like DCLM's, are supported. Line feeds are read as spaces, because fastText would classify each line by itself.
 """
 
 import mmap

@@ -14,8 +14,8 @@ class Measurement:
 
     Attributes:
         reason: Reason code of documents that fail the rule.
-        value: Number, column value, language with score, license tag or file of a custom step; for a list, the matching
-            phrase, domain or URL. None if the column is null or nothing matches.
+        value: Number, column value, language with score, license tag, file of a custom step, or the phrase, domain or
+            URL that matches a list. None if the column is null or nothing matches.
         limit: Limit on the value; for a language, the languages to keep and their minimum score. None if the rule has
             no limit, such as a rule that drops every document with a phrase.
         is_failed: Whether the document fails the rule and so is dropped.
@@ -59,8 +59,8 @@ class Candidate:
         text: UTF-8 text after the earlier filters.
         meta: Columns of the document's meta; may be empty if no filter reads them.
         failure: Measurement by which a filter dropped the document; None if no filter has dropped it.
-        changes: Counts of removed or masked items, such as `masked/email`. Also 1 for `python/text` or `python/meta` if
-            a custom step changed this field, and 1 for `without_url` if a filter by domain or URL finds no URL.
+        changes: Counts of removed or masked items, such as `masked/email`. `python/text` and `python/meta` are 1 if a
+            custom step changed the field; `without_url` is 1 if a filter by domain or URL finds no URL.
         scores: Columns that filters add to the document's meta.
     """
 

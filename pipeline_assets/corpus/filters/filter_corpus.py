@@ -53,8 +53,8 @@ def filter_shard(
     """Filter the documents of a shard; copy unchanged documents byte for byte.
 
     Documents with a license tag in `refused_licences` are dropped before any filter runs. If the recipe has `windows`,
-    the rows in `repeated_shares` are dropped, too; the mapping has each row's share of windows that earlier kept
-    documents contain. If every document is kept unchanged, the output shard is a link to the input shard.
+    the rows in `repeated_shares` are dropped, too: `repeated_shares` maps each row that repeats earlier documents to
+    its share of repeated windows. If every document is kept unchanged, the output shard is a link to the input shard.
 
     Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that
     the recipe's custom step rejects.
@@ -173,8 +173,8 @@ def filter_corpus(
 ) -> BuildResult:
     """Filter a corpus shard by shard; the shards keep their names.
 
-    If the recipe has `windows`, the documents that repeat earlier ones are found first. If the recipe has no filter, no
-    licence is refused and the corpus's manifest has all counts, the shards are linked without being decoded.
+    If the recipe has `windows`, the documents that repeat earlier ones are found first. Shards are linked, not decoded,
+    if the recipe has no filter, `refused_licences` is empty, and the corpus's manifest has all counts.
 
     Raises:
         UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant;

@@ -1,9 +1,8 @@
 """Filter by the quality rules that FineWeb adds to those of C4 and Gopher.
 
-Source: Penedo et al. 2024 (FineWeb, arXiv 2406.17557), section 3.5. The measures are those of datatrove's
-FineWebQualityFilter. Lines without text are ignored. A line is short if it has at most `short_line_characters`.
-Characters in lines that copy an earlier line are measured as a share of all characters except line feeds. CRLF counts
-as one line feed.
+Source: Penedo et al. 2024 (FineWeb, arXiv 2406.17557), section 3.5. The measures equal those of datatrove's
+FineWebQualityFilter. Lines without text are ignored. A line is short if it has at most `short_line_characters`. The
+characters in copies of earlier lines are divided by all characters except line feeds. CRLF counts as one line feed.
 """
 
 from collections.abc import Iterator

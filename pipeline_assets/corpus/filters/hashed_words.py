@@ -1,12 +1,12 @@
 """Flat tables of hashed words and phrases, for searches in compiled kernels.
 
-A table takes 12 bytes per entry; a set of strings takes about 100. Hashes have 64 bits (FNV-1a): with a million
-entries, a word that is not in the table has the hash of an entry with a probability below 1 in 10**13.
+A table takes 12 bytes per entry; a set of strings takes about 100. Hashes have 64 bits (FNV-1a). In a table of a
+million entries, the probability that a word outside the table has the hash of an entry is below 1 in 10**13.
 
 A word is a run of letters, digits, marks and underscores. In scripts without spaces, such as Chinese and Thai, every
-character with its marks is a word, so that a listed word is found inside a run. Two words of a phrase that are adjacent
-in the list must be adjacent in a text. If other characters separate them in the list, any characters that are not part
-of a word may separate them in a text.
+character with its marks is a word, so that a listed word is found inside a run. If two words touch in a listed phrase,
+they must touch in a text, too. If they are separated in the phrase, any characters that are not part of a word may
+separate them in a text.
 """
 
 import functools

@@ -32,8 +32,8 @@ class LanguageTables(NamedTuple):
 def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: NDArray[np.float64]) -> int:
     """Add a text's feature weights to `scores`; return the count of distinct features.
 
-    `scores` has the shape (languages,). The weights of a feature that occurs n times are multiplied by log(1 + n).
-    Sums are float64 and in the order of the text, so that scores with four digits are equal on all processors.
+    `scores` has the shape (languages,). The weights of a feature that occurs n times are multiplied by log(1 + n). Sums
+    are float64 and in the order of the text, so that scores rounded to four digits are equal on all processors.
     """
     next_states, state_rows, completed_features, weights, feature_counts = tables
     visited = np.empty(len(text), np.int32)  # distinct features in the order of their first occurrence

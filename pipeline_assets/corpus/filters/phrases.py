@@ -73,7 +73,7 @@ class _PhraseGraph:
         return node.character == len(self._spellings[node.phrase])
 
     def add_steps(self, nodes: Iterable[_Node], successors: dict[int, set[_Node]]) -> None:
-        """Add the nodes that follow `nodes` to `successors`, by the byte that leads there."""
+        """Add the successors of `nodes` to `successors`, by the byte that leads to each."""
         for node in nodes:
             if self.is_end(node):
                 continue
@@ -217,7 +217,7 @@ class PhraseHits(NamedTuple):
     """Phrases found in a batch of documents.
 
     Attributes:
-        counts: Number of distinct phrases, or of lines with a phrase, in each document; at most its `max_counts`.
+        counts: Number of distinct phrases, or of lines with a phrase, in each document; at most `max_counts`.
         first_phrases: Index of the phrase that ends first in each document; the lowest index if several end at the same
             byte; -1 if no phrase is found.
         line_positions: Position of one byte in each line with a phrase, ascending; empty unless lines are counted.
@@ -241,7 +241,7 @@ def find_phrases(
 
     `text` and `offsets` are a `TextBatch`, and `classes` is the table of `character_classes`. `max_counts`, shape
     (documents,), has the count at which the search of each document stops. If `counts_lines` is true, lines are
-    counted, otherwise phrases. Only occurrences that fit the scope of their phrase count.
+    counted, otherwise phrases. Occurrences outside the scope of their phrase are ignored.
     """
     counts = np.zeros(len(max_counts), np.int64)
     first_phrases = np.full(len(max_counts), -1, np.int32)

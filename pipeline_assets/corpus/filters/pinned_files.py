@@ -48,7 +48,7 @@ class FilterFiles:
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, root: Path) -> "FilterFiles | None":
-        """Return the hashes of the files that a corpus's filters read; None for no files.
+        """Return the hashes of a corpus's filter files; None if its filters read no file.
 
         Paths become absolute; `root` is the data root.
         """

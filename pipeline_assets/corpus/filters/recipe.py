@@ -275,8 +275,8 @@ class WikipediaFilterRecipe(RecipeSection):
     """Removal of tags, templates and emptied brackets from output of wikiextractor.
 
     Attributes:
-        min_running_lines: Minimum number of lines of running text after the removal, or None. Such a line is long or
-            has a sentence end. Redirects, disambiguations and lists of links rarely have running text.
+        min_running_lines: Minimum number of lines of running text after the removal; None for no minimum. A line of
+            running text is long or has a sentence end. Redirects, disambiguations and lists of links rarely have one.
     """
 
     min_running_lines: Natural | None = 1
@@ -345,5 +345,5 @@ def resolve_filters(content: Mapping[str, Any], files: FilterFiles | None, root:
 
 
 def keeps_all(recipe: FilterRecipe, refused_licences: Collection[str]) -> bool:
-    """Check whether every document is kept unchanged: no filter, no refused licence."""
+    """Check whether no licence is refused and the recipe has no filter."""
     return recipe == FilterRecipe() and not refused_licences

@@ -114,7 +114,7 @@ def _clear_slots(slots: NDArray[np.int32], entry_count: int) -> np.uint64:
 
 @always_inline
 def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, index_mask: np.uint64, scratch: Scratch) -> int:
-    """Find a word with this key from `slot` on, or insert `word`; return the word."""
+    """Return the word stored for a key; store `word` if missing. Probe from `slot` on."""
     keys, slots = scratch.keys, scratch.slots
     slot &= index_mask
     # An empty slot reads as `word` itself, whose key matches, so the probe ends there.

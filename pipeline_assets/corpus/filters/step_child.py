@@ -42,7 +42,7 @@ _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Document)
 
 
 class StepAnswer(msgspec.Struct, frozen=True):
-    """Outcome of a document, or of loading the step.
+    """Answer of the process: outcome of a document, or of loading the step.
 
     Attributes:
         outcome: Fate of the document; `refused` stops the build because the step itself is wrong.
@@ -78,7 +78,7 @@ class _LoadedStep:
     def answer(self, line: bytes, run_twice: bool) -> StepAnswer:
         """Run the function on an encoded document.
 
-        If `run_twice`, run it twice; different results are refused.
+        If `run_twice` is true, run the function twice, and refuse the step if the results differ.
         """
         first = self._run(line)
         if run_twice and (second := self._run(line)) != first:
@@ -103,7 +103,7 @@ class _LoadedStep:
 
 
 def _check_result(line: bytes, result: object) -> StepAnswer:
-    """Return the answer for a step's result on document `line`; raise if invalid."""
+    """Convert the result for document `line`; raise if its text or meta is invalid."""
     if result is None:
         return StepAnswer("dropped", DROPPED)
     if isinstance(result, str) and (reason := _REASON.fullmatch(result)):

@@ -141,6 +141,6 @@ class StepProcess:
 def _wait_for_message(connection: Connection, timeout_s: int) -> bool:
     """Wait for a message, and return whether it arrived within `timeout_s`.
 
-    Time during which this process is stopped, as by Ctrl-Z, counts as one second at most.
+    If this process is suspended (Ctrl-Z), the pause counts as one second at most.
     """
     return any(connection.poll(1) for _ in range(timeout_s))

@@ -3,8 +3,8 @@
 The filter removes tags, templates and emptied brackets. The rules are based on six real extractions in three languages,
 by wikiextractor 2.66 to 3.1.0:
 
-- wikiextractor deletes templates silently and keeps the text around them, such as `Algeria ( ; , ; ), officially`,
-  `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. Still kept: `the comma (,)`, `main()`, `(...)` and `(1,)`.
+- wikiextractor deletes templates and keeps the text around them. The filter repairs the brackets in `糜文開（）`,
+  `Algeria ( ; , ; ), officially`, `（，代號J17）`, `（學名：）` and `電影《》`, but not in `main()` or `(1,)`.
 - If a tag or template has no end, wikiextractor copies it unchanged.
 
 Time is linear in the length of the text.
@@ -181,9 +181,9 @@ class WikipediaFilter(Filter):
 
 
 def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
-    """Remove markup, and omit changed lines without a word; return the other lines.
+    """Remove markup from a page; return its lines and the number of removals by kind.
 
-    The second result counts the removals of markup by kind.
+    Changed lines that no longer have a word are omitted.
     """
     marked, removals = replace_markup(text)
     kept: list[str] = []

@@ -50,7 +50,7 @@ def string_column(values: Sequence[str | bytes]) -> pa.StringArray:
 def widen_offsets(array: pa.Array) -> pa.Array:
     """Widen the offsets of a text or binary column to 64 bits; values are not copied.
 
-    `cast` is avoided, because it first creates all of `pyarrow.compute`, which takes as long as importing pyarrow.
+    `cast` is not used: its first call imports `pyarrow.compute`, which takes as long as importing pyarrow itself.
     """
     kind = pa.large_string() if pa.types.is_string(array.type) else pa.large_binary()
     valid, narrow, characters = array.buffers()

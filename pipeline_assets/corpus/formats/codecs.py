@@ -51,8 +51,8 @@ def read_decompressed(
 ) -> Iterator[bytes]:
     """Read an open file in decompressed blocks of about `block_bytes`.
 
-    A block exceeds `block_bytes` by less than 256 KiB; the last block may be shorter. Without a codec, no block exceeds
-    `block_bytes`. Raise the same errors as `decompress`.
+    With a codec, a block has at least `block_bytes` and less than 256 KiB more; only the last block may be shorter.
+    Without a codec, a block has at most `block_bytes`. Raise the same errors as `decompress`.
     """
     if codec is None:
         with name_file_in_errors(where):

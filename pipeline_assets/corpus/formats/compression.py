@@ -1,9 +1,9 @@
 """Decompression of files in blocks of bounded size.
 
-A file may have several frames (gzip members, bzip2 and xz streams) and nothing else. Other data after a frame is an
-error, and so is a truncated frame. The standard library's file objects ignore some of these errors.
+A file consists of one or more frames (gzip members, bzip2 or xz streams). A truncated frame is an error, and so is
+other data after a frame. The standard library's file objects ignore some of these errors.
 
-`decompress` uses memory for one block and the format's window, `whole_lines` for one block and the longest line.
+`decompress` keeps one block and the format's window in memory. `whole_lines` keeps one block and the longest line.
 """
 
 import lzma
@@ -24,8 +24,8 @@ class TruncatedError(Exception):
 def decompress_with_arrow(file: Readable, codec_name: str) -> Iterator[bytes]:
     """Decompress all frames with a codec of pyarrow, in blocks of bounded size.
 
-    Other zstd libraries decompress a whole input block in one call, to up to 32,000 times its size. Raise
-    TruncatedError if the input is empty or ends within a frame, and OSError if the input is damaged.
+    pyarrow bounds the output of each call; other zstd libraries return up to 32,000 times the input's size in one call.
+    Raise TruncatedError if the input is empty or ends within a frame, and OSError if the input is damaged.
     """
     import pyarrow as pa
 
@@ -74,8 +74,8 @@ ZSTD = Codec("zstd", lambda file: decompress_with_arrow(file, "zstd"))
 def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
     """Decompress an open file in blocks of 0 to `MAX_BLOCK_BYTES` bytes.
 
-    Raise InputError for the file `where` if the stream is empty, truncated or damaged (with the advice `fix`), or if it
-    needs more than 128 MiB of memory. After an error, discard all blocks: a frame's checksum comes last.
+    Raise InputError for the file `where` if the stream needs more than 128 MiB of memory, or if it is empty, truncated
+    or damaged (`fix` is the advice). After an error, discard all blocks: a frame's checksum is verified last.
     """
     try:
         yield from codec.decompress_blocks(file)
@@ -96,7 +96,7 @@ def whole_lines(
 ) -> Iterator[bytes]:
     """Regroup blocks into blocks of at least `block_bytes` that end with a line feed.
 
-    The last block may lack a line feed. Raise InputError if the bytes after the last line feed exceed `max_line_bytes`.
+    The last block may lack a line feed. Raise InputError if an unfinished line grows longer than `max_line_bytes`.
     """
     pending: list[bytes] = []
     pending_bytes = line_bytes = 0  # line_bytes: bytes after the last line feed

@@ -32,8 +32,8 @@ def to_chat_messages(
 
     Returns:
         Chat messages, and a dict for each of them. For the assistant, the dict maps each of `content`, `thinking` and
-        `tool_calls` to the index of its source in `messages`, for several calls that of the last. For other roles, the
-        dict is empty. A developer message with empty text becomes no chat message.
+        `tool_calls` to the index of its source in `messages` (of several calls, the last). For other roles, the dict is
+        empty. A developer message with empty text is omitted.
     """
     chats, parts, calls = list[ChatMessage](), list[dict[str, int]](), 0
     # Name (or number, with `calls_by_reply`) and id of calls without a reply.

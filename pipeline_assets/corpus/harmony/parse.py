@@ -2,7 +2,7 @@
 
 Texts of both templates (`Template`) are parsed, with variants that models and the official test vectors write: a
 recipient before or after the channel, `<|return|>` after any assistant message, and a content type without
-`<|constrain|>`. If a header lacks ` to=`, openai-harmony reads such a type as the recipient. Nothing is repaired.
+`<|constrain|>`. openai-harmony reads this content type as a recipient if the header lacks ` to=`. Nothing is repaired.
 """
 
 import hashlib

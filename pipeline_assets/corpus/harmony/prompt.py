@@ -9,8 +9,8 @@ Apart from that, the types equal openai-harmony 0.0.8's for every schema, with t
 - A schema without a type becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`.
 - A list of types is rendered as names alone, without properties, items or enum.
 - In a schema with `oneOf`, type and properties are omitted.
-- If a property with `oneOf` has a description, the description of its first variant is omitted, and so is any variant's
-  description with the same text. If the first variant has the same text, the property's description is omitted, too.
+- If a property with `oneOf` has the description D, the first variant's description is omitted, and so are descriptions
+  of other variants that equal D. If the first variant's description equals D, the property loses D, too.
 - Only strings are rendered from enums and examples. Quotes in enums and line breaks in descriptions of properties are
   not escaped.
 """
@@ -24,11 +24,11 @@ from pipeline_assets.corpus.harmony.message import MAX_DEPTH, JsonValue, Message
 
 
 def add_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
-    """Return a schema with `"type": "object"` added to objects that lack a type.
+    """Add `"type": "object"` to a schema that has `properties` but no type.
 
-    A schema with `properties` lacks a type if its type is missing or null. Schemas in properties, in items and in the
-    variants of `oneOf` are completed too. Keys keep their order; an added type comes first. A list as type, such as
-    `["object", "null"]`, is kept. Raise `Refusal` if `depth`, the schema's nesting depth, is above `MAX_DEPTH`.
+    The type is added, as the first key, if `type` is missing or null; any other type, such as `["object", "null"]`, is
+    kept. The schemas in properties, in items and in the variants of `oneOf` are completed, too. The result is a copy.
+    Raise `Refusal` if `depth`, the schema's nesting depth, is above `MAX_DEPTH`.
     """
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a tool's schema is nested more than {MAX_DEPTH} deep")
@@ -138,10 +138,10 @@ def _render_nullable_type(schema: _Schema, indent: str) -> str:
 
 
 def _render_default(schema: _Schema, quotes_enum_default: bool) -> str:
-    """Render a schema's default as `default: …`; empty if the schema has none.
+    """Render a schema's default as `default: …`; return "" if it has no default.
 
-    A default that is not a string is written as JSON. A string is written between quotes, without escapes. If the
-    schema has an enum, a string is written as JSON if `quotes_enum_default`, else without quotes.
+    A default that is not a string is written as JSON. A string is written between quotes, without escapes. In a schema
+    with an enum, however, a string is written as JSON if `quotes_enum_default`, and without quotes otherwise.
     """
     if "default" not in schema:
         return ""
@@ -276,7 +276,7 @@ GPT_OSS_SYSTEM = SystemContent(
 def prompt_messages(system: SystemContent | None, developer: DeveloperContent | None) -> list[Message]:
     """Return the system message and the developer message; None omits a message.
 
-    If the developer has functions, a system message that lists channels also names the channel for calls.
+    If `developer` has functions and the system message lists channels, it also names the channel for calls.
     """
     messages: list[Message] = []
     if system is not None:

@@ -46,18 +46,18 @@ _READ_KEYS = {
 
 
 class _MessageReader:
-    """Reader of one row's messages; it remembers calls, to which replies refer.
+    """Reader of one row's messages, with the calls that later replies answer.
 
     Attributes:
         counts: Counts of the row, by key:
             `replies_matched_by_HOW`: replies of tools, where HOW is a `MatchedBy`.
-            `message_fields_unread`: keys of messages that have a value but no place in Harmony.
+            `message_fields_unread`: keys of messages whose values have no place in Harmony.
             `unread_message_keys/ROLE.KEY`: the same keys by name, and other unread keys, such as those of text parts.
             `messages_as_json`: contents and reasoning that became JSON.
             `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags.
             `think_tags/unpaired`: assistant messages whose tags do not pair up.
-            `think_tags/contradicted`: assistant messages with reasoning, but without `<think>` in their content, after
-            a user message that ends with a request for `<think>` and `<solution>` tags.
+            `think_tags/contradicted`: assistant messages with reasoning and without `<think>` in their content,
+            although the last user message ends with a request for `<think>` and `<solution>` tags.
         roles: Roles of the row's messages, in order.
         source_indexes: For each message that `read` returned, the index of its source message in the row; empty for a
             proof without messages.
@@ -160,9 +160,9 @@ class _MessageReader:
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
         """Separate `<think>` blocks from content; return messages and the remaining text.
 
-        With `ThinkTags.SPLIT`, each block and each text before or between blocks becomes a message, unless it is blank
-        or a thought equal to `reasoning`. With `DROP`, no message is returned, and blocks are removed from the text.
-        With `KEEP`, or if the tags do not pair up, the content is returned unchanged as the text.
+        With `ThinkTags.SPLIT`, each block becomes a message, and so does each text before or between blocks. Blank
+        parts and blocks equal to `reasoning` are omitted. With `DROP`, no message is returned, and blocks are removed
+        from the text. With `KEEP`, or if the tags do not pair up, the content is returned unchanged as the text.
         """
         rule = self._rules.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
@@ -178,7 +178,7 @@ class _MessageReader:
         ], parts[-1][1]
 
     def _read_content(self, message: Row) -> str:
-        """Return content as text: `""` for null, and for `[]` that is not from a tool."""
+        """Return content as text: `""` for null and `[]`, but `"[]"` for a tool's `[]`."""
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
             return ""
@@ -209,8 +209,8 @@ class RowConversation(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
-        loss_mode: Loss mode of the recipe, without the messages that `read_train_turns` excludes. For a chat template,
-            it is a `MarkedSpans`.
+        loss_mode: Loss mode of the recipe, or an `AssistantTurns` if the row has `train_turns`. For a chat template, it
+            is always a `MarkedSpans`.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
@@ -218,7 +218,7 @@ class RowConversation(NamedTuple):
         counts: Counts from reading and converting the row. `analysis_given` and `analysis_rendered` count messages on
             the analysis channel, before and after rendering.
         refusal: Reason why the text is not valid Harmony; None if it is valid.
-        has_own_mask: Whether the row's `train_turns` chooses among the messages that count in the loss.
+        has_own_mask: Whether the row has `train_turns`, which can exclude its messages from the loss.
         stalled_calls: Number of calls that repeat an earlier call, see `CallLog.count_stalled`.
         failed_checks: Names in `CHECKS` of the checks that the text fails.
         tokens: Tokens of a text of a chat template; None for Harmony, which is encoded later.
@@ -242,9 +242,9 @@ def read_conversation(
 ) -> RowConversation:
     """Return a row's conversation: its column `text`, or else its rendered messages.
 
-    With `chat_template`, the template renders the messages in both cases, without Harmony's system message. Without
-    `chat_template`, a column `text` that is not valid Harmony is returned unparsed, with the reason in `refusal`. Raise
-    Refusal for an unusable row.
+    With `chat_template`, the messages of a column `text` are rendered, too, but without Harmony's system message.
+    Without `chat_template`, a column `text` that is not valid Harmony is returned unparsed, with the reason in
+    `refusal`. Raise Refusal for an unusable row.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameter_schemas
     template: str | None = None if isinstance(rules.template, ChatTemplateSection) else rules.template

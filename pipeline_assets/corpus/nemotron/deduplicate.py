@@ -1,6 +1,6 @@
 """Stage `nemotron_deduplicated`: kept rows of a split.
 
-    data/<split>-00000-of-0000N.parquet   kept rows, `schema.SCHEMA`, in the files and order of the normalised rows
+    data/<split>-00000-of-0000N.parquet   kept rows (`schema.SCHEMA`), one file for each file of normalised rows
     dropped.jsonl.zst                     dropped rows with reasons, including those of the prompts stage
 
 Near duplicates have similar prompts. They are tagged, or dropped if the recipe requests it. A row whose prompt contains
@@ -105,7 +105,7 @@ def deduplicate_split(
 
 
 def _shard_number(path: str) -> str:
-    """Return the five-digit number that a prompt shard shares with its file of rows."""
+    """Return the five digits in a prompt shard's name: the number of its file of rows."""
     return Path(path).name.removesuffix(SUFFIX).rpartition("-")[2]
 
 

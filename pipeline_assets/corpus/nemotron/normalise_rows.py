@@ -41,9 +41,9 @@ class NormalisedRows:
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
         counts: `rows` (all rows), `documents` (kept rows), `rejected/<reason>` and `dropped/<reason>`.
-            `invalid_harmony/<reason>`: rows, kept or dropped for this, whose column `text` is not valid Harmony.
-            Of kept rows only: `unknown_channels` (rows with an unknown channel), the sums of `_SUMMED_COLUMNS`, and
-            the sums of `RowConversation.counts`.
+            `invalid_harmony/<reason>`: kept rows whose `text` is not valid Harmony, and rows dropped because of it.
+            Counts of kept rows only: `unknown_channels` (rows with an unknown channel), the sums of `_SUMMED_COLUMNS`,
+            and the sums of `RowConversation.counts`.
         tool_lists: Canonical JSON of the tool lists that kept rows declare, by `tools_id`.
     """
 

@@ -1,7 +1,7 @@
 """Shard task of the stage `nemotron_normalise`.
 
-Rows are read, rendered, encoded and written in blocks, whose ends depend on the shard alone. The kept rows of a block
-become a row group.
+Rows are read, rendered, encoded and written in blocks. The boundaries of blocks depend on the shard alone. The kept
+rows of a block become a row group.
 """
 
 import gc

@@ -156,7 +156,7 @@ def _normalise_shards(
 
 
 def _has_listed_row(path: Path, removals: Removals) -> bool:
-    """Check whether a row of a shard is on the removal list."""
+    """Check whether any row of a shard is on the removal list."""
     if not removals.entries:
         return False
     with StoredParquet(path) as file:

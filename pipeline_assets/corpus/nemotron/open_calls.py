@@ -124,7 +124,7 @@ class OpenCalls:
     def _first_open(self, key: _CallKey | None) -> int | None:
         """Return the index of the first open call, or None.
 
-        Calls from `_latest` on precede earlier calls. If `key` is not None, only calls with this key are considered.
+        Calls of the latest message with calls precede earlier calls. If `key` is set, only calls with this key count.
         """
         if not (waiting := self._waiting[key]):
             return None

@@ -25,7 +25,7 @@ _JSON_TYPES = frozenset({str, int, float, bool, type(None)})  # most values, whi
 def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
     """Map the name of each Parquet file to its columns that are or contain structs.
 
-    `messages`, always a list of structs, is listed only if a field that may become JSON text (`_MESSAGE_TEXT_KEYS`)
+    `messages` always contains structs. It is listed only if a field that may become JSON text (`_MESSAGE_TEXT_KEYS`)
     contains structs. Pieces that are not Parquet are skipped.
     """
     files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}

@@ -29,7 +29,7 @@ def find_rank_limits(
 
     `candidate_files` lists files by split. Their column `flags_column` has one character per pool: U+0001 if the row is
     a candidate of the pool, else U+0000. The counts of a pool are `candidates` and `rows` (the selected candidates), in
-    total and by stratum. Memory: some tens of bytes per candidate of one pool.
+    total and by stratum. Memory: some tens of bytes per candidate of the largest pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):

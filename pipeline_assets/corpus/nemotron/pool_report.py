@@ -77,8 +77,8 @@ class PoolSetSummary(msgspec.Struct, frozen=True):
     Attributes:
         rows: Number of rows in at least one pool. A row in several pools is counted once, and so are its tokens.
         ledger: Ledger of the deduplicated rows from which the pools are selected.
-        left_out: Reason for each pool that is empty because no row with an accepted licence has a value in its columns.
-        empty: For each other pool without rows, the number of rows that meet each condition.
+        left_out: Reason by pool, for empty pools whose conditions use only columns without a value (see `pools`).
+        empty: For each other pool without rows, the number of rows that meet a condition, by condition.
         correctness_gap: Rows that are in no pool although their correctness is known: count, range and examples.
         quotas: Candidates and rows of each pool with a quota, in total and by stratum; unset without quotas.
     """

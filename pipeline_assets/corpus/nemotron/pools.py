@@ -4,8 +4,8 @@
     README.md                                             card with a config for each pool; not part of the digest
 
 A row with an accepted licence is in every pool whose conditions the row meets, unless a quota of the pool excludes the
-row. A hash of the row's id selects the file, so that removing a row changes few files. Files are sorted by id and have
-one row group in content-defined chunks, so that most bytes of a changed file stay the same.
+row. A hash of the row's id selects the row's file, so removing a row changes few files. The rows of a file are sorted
+by id, in one row group with content-defined chunks, so most bytes of a changed file are unchanged.
 """
 
 import functools
@@ -129,7 +129,7 @@ def _choose_bucket_count(rows: Artifact) -> int:
 def _explain_empty(pool: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
     """Explain an empty pool by a message, or by the number of rows per condition.
 
-    The result is a message if no row with an accepted licence has a value in any column of the conditions.
+    The result is a message if all columns of the pool's conditions are null in all rows with an accepted licence.
     """
     columns = {column for condition in recipe.rules[pool] for column in parse_condition(condition).meta.root_names()}
     if not any(counts.get(f"said/{column}", 0) for column in columns):
@@ -148,11 +148,11 @@ def _capability_pools(files: Sequence[Path]) -> list[str]:
 def spill_rows(
     split: str, file: Path, buckets: int, pools: Sequence[str], recipe: PoolsRecipe, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write rows that are in a pool to work files with one row group per bucket.
+    """Write the rows that are in any pool to work files, one row group per bucket.
 
-    Counts of all rows: `rows`, and `dropped/<reason>`. Of rows in a pool: `documents` and `tokens`. Of rows with an
-    accepted licence: `holds/<condition>` (rows that meet the condition) and `said/<column>` (rows with a value in the
-    column). The notes describe rows with an accepted licence that are in no pool although their correctness is known.
+    Counts: `rows` and `dropped/<reason>` cover all rows; `documents` and `tokens` cover rows in a pool. Of rows with
+    an accepted licence, `holds/<condition>` counts rows that meet the condition, and `said/<column>` rows with a value.
+    The notes describe rows with an accepted licence that are in no pool although their correctness is known.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _read_pool_rows(split, file, pools, recipe, counts, gaps)

@@ -207,7 +207,7 @@ def condition_mask(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns of each condition that is false for a row without values."""
+    """Return the columns of the conditions that a row without values does not meet."""
     unmet = (parse_condition(condition) for condition in conditions if not condition_mask(_example_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 
@@ -215,8 +215,8 @@ def needed_columns(conditions: Iterable[str]) -> set[str]:
 def capability_pool(capability_target: str) -> str:
     """Return the name of the pool for a capability.
 
-    The name consists of `capability` and the words of `capability_target`. Case, blanks, and `_` or `-` between words
-    make no difference. A target with other characters, such as `C++`, also gets a hash, to differ from `C`.
+    The name consists of `capability` and the words of `capability_target`, in lower case and joined by `_`. If the
+    target has characters such as `+`, a hash is added to the name, which distinguishes `C++` from `C`.
     """
     text = " ".join(capability_target.lower().split())
     words = _INVALID_CHARACTERS.sub("_", text).strip("_")

@@ -134,7 +134,7 @@ def gather_prompts(
 
 
 def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
-    """Write hashes of the texts of rows that pass the rules (`IdsWriter`); count them."""
+    """Hash the texts of rows that pass the rules (`IdsWriter`); count these rows."""
     name, passing = f"{WORK_FOLDER}/{TEXT_HASHES_FOLDER}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:

@@ -1,7 +1,7 @@
 """Census of source rows: columns, messages by role, types and metadata coverage.
 
 The functions that build rows (`has_value`, `row_correctness`, `has_tools`) decide whether metadata is present, so rows
-and their inventory agree. Counts are nested by name, and the counts of shards can be added.
+and their inventory agree. Counts are in nested dicts, which can be added up over shards.
 """
 
 from collections import Counter
@@ -92,7 +92,7 @@ def type_name(value_type: type) -> str:
 class RowCensus:
     """Counter of row shapes, message shapes, metadata coverage and tags.
 
-    A shape is the keys of a row or message with the types of their values.
+    The shape of a row or message consists of its keys and the types of their values.
     """
 
     def __init__(self) -> None:

@@ -176,10 +176,9 @@ def tokens_round_trip(normalised_rows: Artifact) -> Verdict:
 def compare_coverage(normalised_rows: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
     """Check that normalised rows have the metadata that the inventory counted.
 
-    Values may be missing in as many rows as normalisation dropped or rejected. Samples are not compared.
-
-    `inventories` is empty if the recipe builds no inventory. Otherwise, its only item is the inventory of the split, or
-    None if the inventory is not built.
+    Values may be missing, but in no column more than the number of rows that normalisation dropped or rejected. Samples
+    are not compared. `inventories` is empty if the recipe builds no inventory. Otherwise, its only item is the
+    inventory of the split, or None if the inventory is not built.
     """
     built = [inventory for inventory in inventories if inventory is not None]
     if not built:
@@ -229,7 +228,7 @@ def pools_have_rows(pools: Artifact) -> Verdict:
 
 
 def _read_batches(normalised_rows: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield (file name, row group with these columns) pairs, all rows in order."""
+    """Yield (file name, batch) pairs, one per row group; a batch has only `columns`."""
     for name in data_files(normalised_rows):
         with StoredParquet(normalised_rows.path(name)) as file:
             for group in range(file.num_row_groups):
@@ -238,7 +237,7 @@ def _read_batches(normalised_rows: Artifact, columns: Sequence[str]) -> Iterator
 
 
 def _count_non_null(normalised_rows: Artifact) -> tuple[int, dict[str, int]]:
-    """Count rows, and non-null values of `COVERAGE_COLUMNS`, from the footers."""
+    """Count rows, and non-null values of `COVERAGE_COLUMNS`, from the Parquet footers."""
     rows, present = 0, dict.fromkeys(COVERAGE_COLUMNS.values(), 0)
     for name in data_files(normalised_rows):
         metadata = read_footer(normalised_rows.path(name))

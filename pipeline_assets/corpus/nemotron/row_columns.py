@@ -92,9 +92,9 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     condition with the highest accuracy. Exceptions: `meta_correctness_high` is the accuracy of the best `high_…`
     condition, and `meta_solved_bin` describes all attempts.
 
-    A condition is ignored if its `count` is 0, or its `pass` is not between 0 and `count`. If `count` or `pass` is not
-    an integer, only `accuracy` is used, and `meta_pass_k` and `meta_correct_count` are null. An `accuracy` that is used
-    must be from 0 to 1, otherwise the condition is ignored. Numbers may be text. Shares are rounded to four digits.
+    A condition is valid if `count` is above 0 and `pass` is from 0 to `count`. If `count` or `pass` is not an integer,
+    a condition is valid if `count` is not 0 and `accuracy` is from 0 to 1; `meta_pass_k` and `meta_correct_count` are
+    null for such a condition. Numbers may be text. Shares are rounded to four digits.
     """
     valid = {}
     for condition in EVALUATION_CONDITIONS:
@@ -265,7 +265,7 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
 
 
 def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss_mode: LossMode) -> dict[str, object]:
-    """Return the columns `stats_…` of a text; invalid Harmony counts as no messages."""
+    """Return a text's columns `stats_…`; invalid Harmony has no messages to count."""
     tokens, bodies = len(encoded.ids), encoded.bodies.tolist()
     loss_bodies = (bodies[number] for number in loss_message_indexes(parsed, loss_mode))
     return {
@@ -291,7 +291,7 @@ def has_completion(conversation: RowConversation) -> bool:
 
 
 def row_quality(conversation: RowConversation, tokens: HarmonyTokens, tools: DeclaredTools | None) -> dict[str, object]:
-    """Return the columns `quality_…` of a text, before the search for duplicates."""
+    """Return the columns `quality_…` of a text, without results of deduplication."""
     parsed = conversation.parsed
     is_valid, calls = bool(parsed.messages), parsed.calls
     is_chat_template = uses_chat_template(conversation.template)

@@ -2,7 +2,7 @@
 
 | published | standard |
 |---|---|
-| `messages`, a message, or the `tool_calls` of a message as JSON text | a list, an object |
+| `messages`, a message, or the `tool_calls` of a message as JSON text | a list or an object |
 | `thinking` or `enable_thinking` in `chat_template_kwargs` | the label `reasoning`, `on` or `off` |
 | a missing or blank first prompt, with `seed_prompt_sha256` in `metadata` | the prompt of a seed set |
 """

@@ -50,7 +50,7 @@ def to_text(value: JsonValue) -> str | None:
 
 
 class RowReason(StrEnum):
-    """Reason code of a rejected row, in addition to `Reason` and `ChatReason`.
+    """Reason code of a rejected row; `Reason` and `ChatReason` have further codes.
 
     `docs/nemotron.md`, "Rejects", explains the codes. A row with `prompt_withheld` is dropped, not rejected.
     """

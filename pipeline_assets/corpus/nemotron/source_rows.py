@@ -44,7 +44,7 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class RowShard:
-    """Shard whose pieces are in the order of a split's files; its name is a number.
+    """Numbered shard of source rows; its pieces are in the order of the split's files.
 
     Attributes:
         row_limits: Maximum number of rows to read from the start of each piece; None for all rows. If a piece has fewer
@@ -82,7 +82,7 @@ def plan_sample(files: Sequence[SourceFile], max_rows: int) -> list[RowShard]:
 
 
 def empty_sample_error(max_rows: int, where: object) -> InputError:
-    """Return the error for an empty sample; its fix is to read all rows."""
+    """Return the error for an empty sample, with the advice to read all rows."""
     what = f"a sample of at most {max_rows:,} rows is empty"
     return InputError(what, where, "omit `max_rows` in the recipe to read all rows, or omit the split")
 

@@ -53,8 +53,8 @@ class SplitFiles:
     """Files of one split, sorted.
 
     Attributes:
-        found_by: Source of the split's list of files.
-        left_out: Unread files, such as files of another format, that are listed for the split or have its name.
+        found_by: Where the files of the split are listed: in the recipe, on the card or in file names.
+        left_out: Files that are not read: listed files of another format, and unlisted files with the split's name.
         config: Name of the card's config that has the split; None for `default`, or if no config has the split.
     """
 
@@ -79,8 +79,8 @@ def split_from_file_name(path: str) -> str:
 def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitFiles]:
     """Find all splits of a dataset with their files, by name.
 
-    Splits that the card lists are in its order. Splits that are derived from file names are sorted. `card` is the text
-    of README.md, empty if it is missing; `where` names the dataset in errors. Raise InputError if two splits share a
+    Splits on the card have the card's order. Splits that are derived from file names are sorted. `card` is the text of
+    README.md, empty if the file is missing; `where` names the dataset in errors. Raise InputError if two splits share a
     name.
     """
     available = sorted(paths)
@@ -174,7 +174,7 @@ def _find_card_splits(configs: Sequence[Config], paths: Sequence[str], where: st
 def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str, list[str]]:
     """Return the sorted files of a config by split.
 
-    Splits have the card's order, or are sorted by name if the config names a folder.
+    If the config names only a folder, the splits are sorted by name; otherwise, they have the card's order.
     """
     if config.folder is not None:
         owner = f"config {config.name!r} of the card"

@@ -1,4 +1,4 @@
-"""Log of calls and replies that counts calls repeated after equal replies."""
+"""Log of a conversation's tool calls and replies, with a count of stalled calls."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable

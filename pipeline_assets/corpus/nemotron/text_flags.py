@@ -36,7 +36,7 @@ def restore_latex(message: Message, counts: Counter[str]) -> Message:
 
 
 def has_known_channels(parsed: ParsedText) -> bool | None:
-    """Check whether all channels are known or missing; None for invalid Harmony."""
+    """Check that no message has an unknown channel; return None for invalid Harmony."""
     return all(message.channel in _KNOWN_CHANNELS for message in parsed.conversation) if parsed.messages else None
 
 

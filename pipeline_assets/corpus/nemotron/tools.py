@@ -81,8 +81,8 @@ class _SchemaRewriter:
 
     Attributes:
         rewritten: Schema for the library; its references point to numbered schemas in its own `$defs`.
-        weight: Number of parts. A reference counts as the parts that it stands for, a recursive reference as one part;
-            a pattern adds `_PATTERN_WEIGHT`.
+        weight: Number of parts. A reference counts as many parts as its target has, or one if it is recursive. A
+            pattern adds `_PATTERN_WEIGHT`.
     """
 
     def __init__(self, root: JsonValue) -> None:
@@ -163,7 +163,7 @@ class _SchemaRewriter:
             return None
 
     def _redirect_reference(self, reference: JsonValue) -> str | None:
-        """Copy a reference's target to `$defs`; return the new reference, or None."""
+        """Copy a reference's target to `$defs`; return the new reference, None if invalid."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         target = self._root

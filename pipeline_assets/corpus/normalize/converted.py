@@ -31,7 +31,7 @@ _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 def write_outcomes(
     outcomes: Iterable[DocumentOrReject | str], writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
 ) -> int:
-    """Write Documents and rejects, and count dropped rows; return the outcome count.
+    """Write Documents and rejects, count dropped rows; return the number of outcomes.
 
     A string in `outcomes` is the reason code of a dropped row. A licence tag that is not in the table `licences` is
     replaced: by the tag that the table has for this spelling, or by `unknown`. If `licences` is None, tags are kept.
@@ -84,10 +84,10 @@ class ConvertedSource:
         receipts: Receipts by shard, in manifest order.
         derive_id: Derives an id from the text of a row without an id.
         decisions: Decisions for the manifest that depend on the rows, such as columns without values.
-        is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
+        is_expected: Checks whether a reject is normal for the source. Normal rejects do not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source; None for other sources, which get no minimum of allowed rejects.
+        lost_files: Unreadable files of a local source, whose reject limit has a minimum; None for other sources.
     """
 
     receipts: Mapping[str, Receipt]

@@ -61,8 +61,7 @@ FILE_DESCRIPTIONS = {
 class SectionDraft:
     """Draft of a source's recipe section, with notes on some of its keys.
 
-    Attributes:
-        guess_message: Message about a guessed text column; empty if it was not guessed.
+    `guess_message` reports a guessed text column; it is empty if the column was not guessed.
     """
 
     content: Mapping[str, Any]
@@ -216,7 +215,7 @@ def _draft_local(
 
 
 def _ids_with_text_hashes(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
-    """Yield (id, text hash) of each row with a text, and an id in a default column."""
+    """Yield (id, text hash) of each row that has a text and an id in a default column."""
     for row in rows:
         columns = (find_column(row, name) for name in LicensedColumns().id or ())
         doc_id = next((str(column.value) for column in columns if column and type(column.value) in (str, int)), "")
@@ -238,7 +237,7 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
 
 
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
-    """Return the text column: one with a usual name, or else that with most letters.
+    """Return the column with a usual name for text, or else with the most letters.
 
     A column in a nested object is returned as a path, such as `body.text`. Raise InputError if no column has a usual
     name and the rows are conversations or have no text. Raise InputError also for a file of one object, such as
@@ -283,8 +282,9 @@ def _is_conversation(value: object) -> bool:
 def _selection_keys(folder: SourceFolder, selected_files: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return recipe keys that select files: `files` and, if needed, `exclude`.
 
-    `files` has the patterns of `folder`; a lone `**/*` is narrowed to the selected files' suffixes. `exclude` has the
-    folder's exclusions and unselected matches. If half of the matches or more are unselected, `files` has only names.
+    `files` has the patterns of `folder` (for a lone `**/*`, one pattern per selected suffix). `exclude` has the
+    exclusions of `folder` and the unselected matches. If at least half of the matches are unselected, `files` has the
+    names of the selected files, and `exclude` is omitted.
     """
     names = {file.name for file in selected_files}
     patterns = list(folder.patterns)

@@ -258,7 +258,7 @@ def normalize_bucket(
 ) -> Receipt:
     """Convert the threads of one bucket.
 
-    Two counts are added to those of `ShardWriter`: `rows`, the posts read, and `merged`, the answers in Documents.
+    The receipt has the counts of `ShardWriter`, and also `rows` (posts read) and `merged` (answers in Documents).
     """
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
         outcomes = _count_merged_answers(threads.read_threads(bucket, file, recipe, window), writer)

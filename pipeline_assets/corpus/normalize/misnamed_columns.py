@@ -1,4 +1,4 @@
-"""Recipe columns without a value in any document, whose names may be misspelt."""
+"""Search for misspelt columns of a recipe, which have no value in any document."""
 
 from collections.abc import Iterable, Mapping
 

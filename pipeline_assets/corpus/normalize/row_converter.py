@@ -45,7 +45,7 @@ class RowConverter:
         self._reject = functools.partial(Reject, self.file_name)
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
-        """Convert or reject a row; `row` loses its text and id and becomes the meta."""
+        """Convert or reject a row; `row`, without its text and id, becomes the meta."""
         columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:

@@ -205,7 +205,7 @@ def _only_strings(values: object) -> list[str]:
 
 
 def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) -> Iterator[RecipeProblem]:
-    """Yield an error for each wrong value in `outputs` and `seen` of a recipe.
+    """Yield an error for each wrong value in the sections `outputs` and `seen`.
 
     `recipe` is the content of a recipe file, which need not be valid.
     """
@@ -226,7 +226,7 @@ def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) ->
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProblem]:
     """Yield errors for missing folders, files and columns, and unpinned filter files.
 
-    Only filter files are checked for a source or evaluation set in an object store, or with a listing in the data root.
+    For a source or evaluation set that is in an object store or already listed, only the filter files are checked.
     `recipe` is the content of a recipe file, which need not be valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")

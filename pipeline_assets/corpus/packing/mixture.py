@@ -3,8 +3,8 @@
 A draw is one use of a document; an epoch is one draw of every document of a source. The share of a source is its weight
 times the token budget. Each source is drawn document by document, epoch after epoch, until the next document does not
 fit in its share. The rest of the budget is filled document by document, each from the source with the largest deficit
-(ties go to the first name). The last document is cut where the budget ends. The tokens of each source differ from its
-share by less than one of its documents.
+(ties go to the first name). The last document is cut where the budget ends. For each source, the number of drawn tokens
+differs from the share by less than the length of one of the source's documents.
 
 A cap limits the epochs of a source. A cap of whole epochs is never exceeded. A cap that ends within a document may be
 exceeded by the rest of this document.
@@ -155,7 +155,7 @@ def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> N
 def bisect_largest_budget(max_budget: int, is_valid: Callable[[int], bool]) -> int:
     """Bisect for the largest valid budget up to `max_budget`; 0 counts as valid.
 
-    If every budget below a valid budget is valid, the result is the largest. Otherwise, a larger one may be valid, too.
+    The result may be too small if a budget below a valid budget is invalid.
     """
     valid, invalid = 0, max_budget + 1
     middle = max_budget  # try the whole budget first

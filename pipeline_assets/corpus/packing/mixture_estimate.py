@@ -15,7 +15,7 @@ class SourceEstimate:
     Attributes:
         tokens: Number of tokens of all documents, each drawn once.
         max_epochs: Cap on the epochs.
-        needed: Number of tokens of the source's share in the requested rows; None if the recipe sets no number of rows.
+        needed: Number of tokens that the requested rows need of this source; None if no number of rows is requested.
     """
 
     source: str
@@ -25,7 +25,7 @@ class SourceEstimate:
 
     @property
     def missing(self) -> int:
-        """Number of tokens that the source lacks even if its cap on epochs is used up."""
+        """Number of needed tokens that the source lacks even if drawn up to its cap."""
         return max(0, (self.needed or 0) - int(Fraction(self.max_epochs) * self.tokens))
 
 

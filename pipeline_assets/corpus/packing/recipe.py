@@ -83,7 +83,7 @@ class PackRecipe(RecipeSection):
 
 
 class ResolvedPack(PackRecipe):
-    """Recipe in a plan; neither `num_seqs` nor `weights` (such as `1/3`) is None."""
+    """Recipe of a plan, in which `num_seqs` and `weights` (such as `1/3`) are set."""
 
     num_seqs: int
     weights: Mapping[str, str]

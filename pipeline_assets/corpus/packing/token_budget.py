@@ -52,7 +52,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible_rows: int) -> UsageError:
     """Return an error that names the source whose tokens run out first, with fixes.
 
-    If all of several sources reach their caps at the same budget, the error names no source.
+    If the mixture has several sources, and all reach their caps at the same budget, the error names no source.
     """
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
     fixes = [f"request at most {possible_rows:,} rows"]
@@ -88,7 +88,7 @@ def _describe_rejected(source: MixtureSource) -> str:
 
 
 def _round_down(value: Fraction) -> str:
-    """Format a positive value as a decimal, rounded down to a value above 0."""
+    """Round a positive value down to a decimal with enough places to be above 0."""
     places = 6
     while (short := _format_decimal(value, places)) == "0":
         places += 3

@@ -24,7 +24,7 @@ from pipeline_assets.spine.errors import InputError
 
 @dataclass(frozen=True)
 class Order:
-    """Settings that determine the steps of an epoch for pairs of certain lengths.
+    """Settings that, with the lengths of the pairs, determine the steps of each epoch.
 
     Attributes:
         batch: Number of pairs per batch of a rank; None for one batch with all pairs of a rank.
@@ -96,7 +96,7 @@ def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64
 def numpy_batches(
     folder: Path | str, split: Split, batch: int, seed: int, epoch: int = 0, ignore_source: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the batches of a split of a token cache that has a fixed `seq_len`.
+    """Yield a split's batches from a token cache with a fixed `seq_len`.
 
     Each pair occurs once, in an order that depends on seed and epoch. The last batch may have fewer than `batch` pairs.
     `ignore_source` replaces targets on the source side with `IGNORED_TARGET`.

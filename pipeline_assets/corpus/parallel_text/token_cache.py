@@ -89,11 +89,11 @@ class TokenCache:
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def lengths(self, side: Side) -> NDArray[np.int64]:
-        """Count each pair's ids on a side (`pair`: both sides), with </s>; shape (pairs,)."""
+        """Count each pair's ids on `side` (both for `pair`), with </s>; shape (pairs,)."""
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
     def token_ids(self, pair_number: int, side: Side) -> NDArray[Any]:
-        """Return a pair's ids (uint16 or int32); for a single side, they are a view."""
+        """Return a pair's ids, uint16 or int32; the ids of a single side are a view."""
         ids = [self.ids[name][slice(*self.offsets[name][pair_number : pair_number + 2])] for name in _side_names(side)]
         return np.concatenate(ids) if len(ids) > 1 else ids[0]
 

@@ -28,7 +28,7 @@ _MAX_NAME_LENGTH = 96
 
 
 def hf_token(variables: Mapping[str, str]) -> str:
-    """Return HF_TOKEN from `variables`; UsageError if unset, even with a saved login."""
+    """Return HF_TOKEN of `variables`; UsageError if unset (saved logins are ignored)."""
     token = variables.get(HF_TOKEN_VARIABLE, "").strip()
     if not token:
         fix = "set it to a token with write access; a saved login is not used"

@@ -117,8 +117,8 @@ class Publication:
 def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown_licences: bool = False) -> Publication:
     """Collect the files of a publication and write its card.
 
-    Raise UsageError if artifacts of this kind cannot be published, or if rows have unknown licences without
-    `allow_unknown_licences`. Raise InputError if the hub no longer shows a source dataset.
+    Raise UsageError if artifacts of this kind cannot be published, or if rows have unknown licences and
+    `allow_unknown_licences` is false. Raise InputError if the hub no longer shows a source dataset.
     """
     if artifact.manifest.kind not in ROW_KINDS | {"nemotron/inventory"}:
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"

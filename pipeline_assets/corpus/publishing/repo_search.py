@@ -3,7 +3,7 @@
 Each distinct file is downloaded once, searched, and deleted. The removal list contains keyed hashes, so only a whole
 value can match: an id, a text, one side of a text pair, or a URL. Searched values are the strings of Parquet and JSON
 files, lines and words of other text, and decoded rows of token files. URLs are compared only in rows, because cards
-contain links, too. Short values, such as `7`, are compared with ids only in id columns; others may be counts.
+contain links, too. Short values such as `7` are compared with ids only in id columns; elsewhere they may be counts.
 """
 
 import contextlib

@@ -12,7 +12,7 @@ ID_COLUMN_FIX = "set `columns.id` to another column, or to null for ids that are
 
 
 def column_fix(field: str) -> str:
-    """Return the fix that an error message proposes if a field's column is missing."""
+    """Return the fix to propose in the error for a field whose column is missing."""
     if field == "text":
         return "set `columns.text` in the recipe to the column that holds the text"
     return f"set `columns.{field}` in the recipe to an existing column, or leave it out"
@@ -21,8 +21,8 @@ def column_fix(field: str) -> str:
 class ColumnMap(RecipeSection):
     """Source columns of a Document's fields; None if the source has no such column.
 
-    A name that is not a column is a path: `metadata.url` is the field `url` of the object `metadata`. A Document's
-    `meta` has all columns other than text and id, including the original date.
+    A name that matches no column is a path: `metadata.url` is the field `url` of the object `metadata`. A Document's
+    `meta` keeps all columns except text and id, so it also has the original date.
     """
 
     text: str = "text"
@@ -36,14 +36,14 @@ ColumnChoice = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | 
 class LicensedColumns(RecipeSection):
     """Source columns of a Document's fields, for rows that may state their licence.
 
-    Parquet and CSV files must have each column that is set as a single name. If several names are set, each row uses
-    the first column that has a value of a valid type.
+    If a field has a single column name, every Parquet and CSV file must have this column. If a field has several names,
+    each row uses the first of these columns that contains a value of a valid type.
 
     Attributes:
         id: Columns of ids, which are text or integers. A row without an id gets a derived id.
-        license: Columns of licences; values are converted to lower case. A row without a value has the licence of its
-            licence file, or else of the recipe. If a single name is set, a value that is not text (for example a list)
-            results in `unknown`. `meta` keeps the column unchanged.
+        license: Columns of licences; values are converted to lower case. A row without a value gets the licence of its
+            licence file, or the recipe's licence if no licence file applies. With a single column name, a value that is
+            not text (such as a list) results in `unknown`. `meta` keeps the original value.
     """
 
     text: Annotated[str, Option("Text column, or path such as body.text.", "text-column")] = "text"

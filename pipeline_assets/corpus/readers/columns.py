@@ -28,10 +28,10 @@ def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterat
 
 
 def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, ColumnChoice]], where: object) -> None:
-    """Raise UsageError if a file lacks a column that a recipe sets as a single name.
+    """Raise UsageError if a file lacks a column that the recipe requires.
 
-    `columns` has pairs (Document field, column); fields with alternative columns are not checked. Raise InputError if
-    two columns have the same name. `where` is the file's name for error messages.
+    `columns` has pairs (Document field, column). A single column name is required; alternative names are not checked.
+    Raise InputError if two columns have the same name. `where` is the file's name for error messages.
     """
     if repeated := next((name for name, count in Counter(schema.names).items() if count > 1), None):
         raise InputError(f"two columns have the name `{repeated}`", where, "rename one of them")

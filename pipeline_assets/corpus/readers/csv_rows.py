@@ -31,9 +31,9 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     A row is a tuple (byte offset, bytes, values by column name); for an unusable row, the values are replaced by a
     Fault. A blank file has no columns and no rows.
 
-    A `.tsv` file whose header has a tab is delimited by tabs. Other files are delimited by the comma, semicolon, tab or
-    bar: whichever is most frequent in the header outside quotes. Blank lines are skipped. A column without a name is
-    called `column_N`. InputError is raised if the header cannot be read or repeats a name.
+    A `.tsv` file whose header has a tab is delimited by tabs. Other files are delimited by a comma, semicolon, tab or
+    bar: the one that occurs most often in the header, outside quotes. Blank lines are skipped. A column without a name
+    is called `column_N`. InputError is raised if the header cannot be read or repeats a name.
     """
     csv.field_size_limit(_MAX_ROW_BYTES)
     source = piece_lines(ByteRange(file))

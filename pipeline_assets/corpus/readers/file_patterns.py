@@ -42,8 +42,8 @@ def _glob(root: Path, folder: str, parts: Sequence[str], ancestors: Set[Path]) -
     """Yield each path below `folder` that matches `parts`, and whether it is a folder.
 
     `parts` are the remaining parts of a pattern. `folder` is empty or ends with `/`; `folder` and the yielded paths are
-    relative to `root`. `ancestors` are the real paths of `folder` and of all folders above it. Links to them are not
-    followed, because the search would never end.
+    relative to `root`. `ancestors` are the real paths of `folder` and of all folders above it. A link to one of them is
+    not followed, so that the search ends.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:
@@ -76,7 +76,7 @@ def is_excluded(name: str, patterns: Sequence[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Split patterns at slashes; return those without wildcards, then the others."""
+    """Split patterns at slashes; return (patterns without wildcards, with wildcards)."""
     plain = {PurePosixPath(pattern).parts for pattern in patterns if not _WILDCARD.search(pattern)}
     return plain, [PurePosixPath(pattern).parts for pattern in patterns if _WILDCARD.search(pattern)]
 

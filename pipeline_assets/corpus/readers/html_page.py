@@ -34,7 +34,7 @@ _NOT_NESTED = re.compile(
 def html_row(content: bytes) -> dict[str, Any] | Fault:
     """Return a page's row, with `text` and an optional `title`, or the page's fault.
 
-    The encoding comes from the byte order mark, or else from a charset in the first `_CHARSET_BYTES`; default: UTF-8.
+    The encoding comes from the byte order mark, else from a charset in the first `_CHARSET_BYTES`, else it is UTF-8.
     """
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
     if encoding is None:
@@ -51,10 +51,10 @@ def html_row(content: bytes) -> dict[str, Any] | Fault:
 
 
 def _python_encoding(label: str) -> str:
-    """Return Python's name for the encoding label of a page, or the label if unknown.
+    """Return Python's name for a page's encoding label; an unknown label unchanged.
 
-    As in browsers, some labels mean a superset of the encoding that they name (see `_SUPERSETS`). A label such as
-    UTF-16 means UTF-8, because a page in UTF-16 has no readable label.
+    As in browsers, some labels stand for a larger encoding (see `_SUPERSETS`): `ascii` stands for cp1252. UTF-16 stands
+    for UTF-8, because a label that was written in UTF-16 would not be found.
     """
     try:
         name = codecs.lookup(label).name
@@ -67,8 +67,8 @@ def _python_encoding(label: str) -> str:
 def _is_too_deep(page: str) -> bool:
     """Check whether more than `_MAX_DEPTH` elements of a page may be open at once.
 
-    An open formatting element, such as `<b>`, counts as ten elements. If several have equal names and attributes, at
-    most three count, as in browsers.
+    An open formatting element, such as `<b>`, counts as ten elements. As in browsers, at most three of the open
+    formatting elements with equal names and attributes count.
     """
     if page.count("<") <= _MAX_DEPTH // _FORMATTING_DEPTH:
         return False

@@ -111,11 +111,11 @@ def find_split_files(
 
     If `config` has patterns for the split, the result is these patterns and the paths that match, possibly none.
 
-    Otherwise the files are searched in the folder of `config` or, for a card without configs (`config` is None), in
-    the whole dataset. As in `datasets`, a file belongs to a split if its path below the folder contains a word for the
-    split, as in `train/0.jsonl.zst`. If no path has a word for train, validation or test, all files belong to the split
-    that the folder's own path names, or to `train` if `config` is None. JSON lines are used only without Parquet files,
-    and uncompressed `.json` files never. The returned patterns match the files' common folder and their endings.
+    Otherwise, files are searched in the folder of `config`, or in the whole dataset if `config` is None (the card lists
+    no configs). As in `datasets`, a file belongs to a split if its path below the folder contains a word for the split,
+    as in `train/0.jsonl.zst`. If no path has a word for train, validation or test, all files belong to one split: the
+    one that the folder's own path names, or `train` if `config` is None. JSON lines are used only if no file is
+    Parquet, and uncompressed `.json` files never. The patterns combine the files' common folder with their endings.
 
     Both lists are empty if no file is selected, or if `config` has neither patterns for the split nor a folder.
     """

@@ -48,7 +48,7 @@ class HubFiles:
         token: Token for gated and private datasets; None uses the client's own (HF_TOKEN, or the saved login).
         tries: Maximum number of attempts per call.
         wait_s: Seconds before the second attempt, doubled each time up to 60 s, ± 25 %; the hub may set another wait.
-        progress_s: An attempt fails if it waits this many seconds for `hub_session.MIN_PROGRESS_BYTES` to arrive.
+        progress_s: An attempt fails if fewer than `hub_session.MIN_PROGRESS_BYTES` arrive in this many seconds.
         timeout_s: An attempt fails after this many seconds without any byte, capped at `hub_session.TIMEOUT_S`.
         traffic: Counter of received bytes.
         repo_type: Type of the repositories; for models, every parameter `dataset` is the name of a model.
@@ -92,8 +92,8 @@ class HubFiles:
     def confirm_file(self, dataset: str, commit: str, file: HubFile) -> None:
         """Raise InputError if the hub's hash or size of a file differs from the listing.
 
-        If the cached listing is wrong, delete it and raise RetryableError. If the cache has a folder for the file's
-        hash, no request is sent, because `fetch` confirms the file before each download.
+        If only the cached listing is wrong, delete the listing and raise RetryableError. If the cache has a folder for
+        the file's hash, send no request, because `fetch` confirms the file before each download.
         """
         if not self.spans_folder(dataset, file.digest).exists():
             self.call_with_retries(dataset, commit, lambda: self._locate(dataset, commit, file))
@@ -101,8 +101,8 @@ class HubFiles:
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        An interrupted download resumes. Raise RetryableError if a whole file's hash differs from the listing. A part is
-        fetched only if the hub states the listed hash for the file; the part's sha256 is checked at every later use.
+        An interrupted download resumes. A file that is fetched whole is hashed: RetryableError if its hash is not the
+        listed one. For a part, only the hash that the hub states is compared. Spans are checked at each later use.
         """
         stop = file.size if stop is None else stop
         folder = self.spans_folder(dataset, file.digest)
@@ -223,7 +223,7 @@ class HubFiles:
         return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.timeout_s, self.traffic)
 
     def listing_path(self, dataset: str, commit: str) -> Path:
-        """Return the cache path of the listing of a dataset at a commit."""
+        """Return the path of a commit's listing in the cache."""
         return self._cache_folder(dataset) / "listings" / f"{commit}.json"
 
     def spans_folder(self, dataset: str, digest: str) -> Path:

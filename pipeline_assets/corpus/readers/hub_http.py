@@ -107,7 +107,7 @@ class HubClient:
         return FileLocation(file_url, etag.removeprefix("W/").strip('"'), size)
 
     def stream(self, url: str, where: str, **headers: str) -> "AbstractContextManager[httpx2.Response]":
-        """Start a GET request; the caller checks the status. Errors name `where`."""
+        """Start a GET request without checking the status; `where` is for error texts."""
         return self._session.stream("GET", url, headers=self._headers | headers, extensions={"where": where})
 
     def is_on_hub(self, url: str) -> bool:

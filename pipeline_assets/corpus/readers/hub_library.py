@@ -30,7 +30,7 @@ class LibraryClient(LimitedClient):
     """`LimitedClient` for `huggingface_hub`; it also limits the waits before retries.
 
     Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. The library itself
-    retries PUT requests or, with `retries_all`, all requests; it waits at most `_MAX_RETRY_WAIT_S` before a retry.
+    retries PUT requests, or all requests if `retries_all`; it waits at most `_MAX_RETRY_WAIT_S` before a retry.
     """
 
     _decodes_error_bodies = True
@@ -43,10 +43,10 @@ class LibraryClient(LimitedClient):
         super().__init__(address, progress_s)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; convert failures if the library does not retry the request.
+        """Send a request; convert failures that the library would not retry.
 
-        For such a request, raise UnansweredError if no response arrives, and HfHubHTTPError if the response is not
-        streamed and has a temporary error status.
+        These failures become UnansweredError if no response arrives, and HfHubHTTPError if the response is not streamed
+        and has a temporary error status.
         """
         request.extensions = {**request.extensions, "is_streamed": stream}
         try:
@@ -62,7 +62,7 @@ class LibraryClient(LimitedClient):
         return response
 
     def _retries_itself(self, request: httpx2.Request) -> bool:
-        """Check whether `huggingface_hub` itself retries a request, as it does each PUT."""
+        """Check whether `huggingface_hub` itself retries a request, such as any PUT."""
         return self._retries_all or request.method == "PUT"
 
     def _restrict_headers(self, request: httpx2.Request) -> None:
@@ -87,7 +87,7 @@ class LibraryClient(LimitedClient):
 def limited_session(address: str, progress_s: float) -> Iterator[None]:
     """Make `huggingface_hub` use a LibraryClient of this hub inside the context.
 
-    Xet is switched off for a hub on this machine, which has no Xet storage. Nesting equal contexts has no effect.
+    If the hub is on this machine, Xet is switched off: such a hub lacks it. Nesting equal contexts has no effect.
     """
     before, is_xet_off = hub_client_factory(), constants.HF_HUB_DISABLE_XET
     if isinstance(before, functools.partial) and before.args == (address, progress_s):

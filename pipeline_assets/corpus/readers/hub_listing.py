@@ -43,7 +43,7 @@ def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
 
 
 def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
-    """Return the manifest's input entry for a file of a dataset."""
+    """Return the entry of a hub file for `inputs` in a manifest."""
     return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 

@@ -100,7 +100,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tupl
 
 
 def list_row_groups(metadata: pq.FileMetaData, file: HubFile, text_column: str) -> list[RowGroup]:
-    """List a file's row groups in order, each with the bytes of its text column."""
+    """List a file's row groups in order, each with the size of its text column."""
     groups, first_row = [], 0
     for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
         chunks = [group.column(column) for column in range(group.num_columns)]

@@ -33,8 +33,8 @@ class LimitedClient(httpx2.Client):
     """HTTP client for one hub, with limits on time, progress and size.
 
     Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES if no range
-    was requested; a longer body raises RetryableError. In `progress_s` seconds of waiting, at least MIN_PROGRESS_BYTES
-    must arrive or be sent. A wait without any byte ends after the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
+    was requested; a longer body raises RetryableError. A request fails if fewer than MIN_PROGRESS_BYTES arrive or are
+    sent in `progress_s` seconds of waiting, or none in the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
     """
 
     _decodes_error_bodies = False
@@ -90,10 +90,10 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 class _TimedStream(httpcore2.NetworkStream):
-    """Connection that must move MIN_PROGRESS_BYTES in `progress_s` seconds of waiting.
+    """Connection that raises a timeout error if bytes arrive or leave too slowly.
 
-    Reading and writing are counted separately. A socket timeout limits only a single call, so a body that arrives byte
-    by byte could take years.
+    At least MIN_PROGRESS_BYTES must be read (or written) in `progress_s` seconds of waiting. A socket timeout alone
+    limits only a single call, so a body that arrives byte by byte could take years.
     """
 
     def __init__(self, stream: httpcore2.NetworkStream, progress_s: float) -> None:

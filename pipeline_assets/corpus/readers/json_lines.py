@@ -62,7 +62,7 @@ def parse_row(line: bytes, noun: str = "line") -> dict[str, Any] | Fault:
 
 
 def _is_nested_too_deep(line: bytes) -> bool:
-    """Check whether the brackets of an undecodable line nest deeper than allowed."""
+    """Check whether brackets nest too deeply in a line that cannot be decoded."""
     depth = 0
     for bracket in _STRING.sub(b"", line).translate(None, _BYTES_EXCEPT_BRACKETS):
         depth += 1 if bracket in b"[{" else -1

@@ -1,6 +1,6 @@
 """Values of JSON files that are one array, or objects over several lines.
 
-The file is read as a stream: memory is one block and the longest value.
+The file is read as a stream; the memory in use is one block and the longest value.
 """
 
 import re
@@ -40,10 +40,10 @@ def file_values(file: SourceFile) -> Iterator[tuple[int, bytes]]:
 def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, bytes]]:
     """Yield the position and the bytes of each element of an array, or of each object.
 
-    A position is a byte offset. A value at the start of a line has the position of that line, except in the file's
-    first line. An array's first element has the position of the opening bracket if both are in one line. Any other
-    value has the position of its first byte. Values are found by brackets and commas alone, and may be invalid JSON.
-    Raise InputError if the file ends within a value, continues after the array, or has a value above 256 MiB.
+    A position is the byte offset of a value, with two exceptions. A value that starts a line has the offset of the
+    line, indentation included, except in the file's first line. An array's first element has the offset of the bracket
+    if both are in one line. Values are found by brackets and commas alone, and may be invalid JSON. Raise InputError if
+    the file ends within a value, continues after the array, or has a value above 256 MiB.
     """
     text, start = bytearray(), 0  # bytes since the last value, and their offset in the file
     bracket: int | None = None  # offset of the array's bracket, before its first element
@@ -82,7 +82,7 @@ def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, b
 
 
 def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (bytes before, token) for each bracket or comma outside strings.
+    """Yield (preceding bytes, token) for each bracket or comma outside strings.
 
     The bytes after the last token of a block are yielded with the token b"".
     """

@@ -24,8 +24,8 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]:
     """Yield the byte offset and the bytes of each block of whole lines of a file.
 
-    The first block begins with the first line that begins at or after `start`; a compressed file needs `start` 0. Raise
-    InputError if the file is damaged, is UTF-16 or has a line longer than 256 MiB.
+    The blocks begin with the first line that starts at or after byte `start`; for a compressed file, `start` must be 0.
+    Raise InputError if the file is damaged, is UTF-16 or has a line longer than 256 MiB.
     """
     with open_source(file) as opened:
         first = _seek_line(opened, start)
@@ -93,7 +93,7 @@ def _seek_line(stream: BinaryIO, start: int) -> int:
 def read_blocks(stream: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     """Yield the rest of an open file in decompressed blocks.
 
-    At byte 0, detect the compression, and hash the file during reading. Later in a file, read plain bytes unhashed.
+    At byte 0, detect the compression and hash what is read; at any other position, read plain bytes without a hash.
     """
     offset = stream.tell()
     codec = detect_codec(stream.read(HEAD_BYTES)) if offset == 0 else None

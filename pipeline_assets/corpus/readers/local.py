@@ -73,10 +73,10 @@ class LocalRecipe(SourceLabels):
         columns: Columns of JSON, CSV and Parquet; None if no file has columns.
         text_unit: Unit of text that is one document; None if no file is text. With `line`, blank lines are skipped.
         exclude: Patterns of files and folders that are not read, relative to the source's folder.
-        text_endings: Endings of further text files, such as `.py`. With `.html`, pages are read as text, tags included.
+        text_endings: Endings of further text files, such as `.py`. With `.html`, pages keep their tags.
         license_files: Pattern of licence file names, such as LICENSE*; with None, no file is a licence file. A licence
-            file is not a document. It sets the licence of the rows that state none, in its folder and in subfolders
-            without a licence file.
+            file does not become a document. It sets the licence of rows that state none, in its folder and in
+            subfolders without their own licence file.
     """
 
     files: Patterns = ("**/*",)
@@ -89,7 +89,7 @@ class LocalRecipe(SourceLabels):
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """Return the content without unset `_LATER_KEYS`: old recipes keep their digests."""
+        """Return the content; omit unset `_LATER_KEYS`, so that old digests stay valid."""
         return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
@@ -124,9 +124,9 @@ def plan_local(
     shard_bytes: int,
     unreadable_reasons: MutableMapping[str, str] | None = None,
 ) -> list[Piece]:
-    """Divide files, where possible, into pieces of about `shard_bytes`, in file order.
+    """Divide files, where possible, into pieces of about `shard_bytes`, in order.
 
-    An unreadable file is one piece. Its error is raised if `unreadable_reasons` is None, otherwise added to it.
+    For an unreadable file, plan one piece and add the reason to `unreadable_reasons`; if None, raise the error.
     """
     pieces: list[Piece] = []
     for file in files:

@@ -30,7 +30,7 @@ def has_numbered_rows(name: str) -> bool:
 def line_number(file: SourceFile, offset: int) -> int | None:
     """Return the number of the line at a byte offset; lines count from 1.
 
-    Return None if more than 4 GiB precede the line, or if the file has holes because only a sample of it was fetched.
+    Return None if more than 4 GiB precede the line, or if the file is sparse because only a sample was fetched.
     """
     number, position = 1, 0
     with open_source(file) as opened:

@@ -74,16 +74,16 @@ def split_byte_ranges(file: SourceFile, range_bytes: int) -> list[ByteRange]:
 
 
 def is_compressed(file: SourceFile) -> bool:
-    """Check from its first bytes whether a file is compressed, whatever its name."""
+    """Check whether a file is compressed, by its first bytes instead of its name."""
     with open_source(file) as opened:
         return detect_codec(opened.read(HEAD_BYTES)) is not None
 
 
 def open_source(file: SourceFile) -> BinaryIO:
-    """Open a file unbuffered.
+    """Open a file for unbuffered reading.
 
     Raises:
-        RetryableError: The file cannot be read, or its size is not the recorded one.
+        RetryableError: The file cannot be read, or its size differs from `file.bytes`.
     """
     try:
         opened = open(file.path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
@@ -243,7 +243,7 @@ def input_folder_path(manifest: Manifest, root: Path) -> Path | None:
 
 @contextlib.contextmanager
 def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
-    """Yield a pin's files; InputError if they changed, or change in the `with` block."""
+    """Yield a pin's files; InputError if they change before or in the `with` block."""
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
     yield listed_files(folder, pin)
     listed_files(folder, pin)  # raises if a file was changed while it was read

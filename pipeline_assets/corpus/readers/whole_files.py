@@ -64,7 +64,7 @@ def extractor_versions(formats: Iterable[str | None]) -> dict[str, str]:
 
 
 def _plain_text(text: str) -> str:
-    """Convert text to a plain `str` that UTF-8 can encode; pypdf returns subclasses."""
+    """Convert text, possibly of a `str` subclass, to a plain `str` valid in UTF-8."""
     return str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -2,9 +2,9 @@
 
 - The text is the title, a blank line, and the page without outer newlines; with `title: none`, the page alone. The
   title is also in `meta`.
-- Page text that has entities (`AT&amp;T`) and no bare `&`, `<` or `>`, as `html.escape` writes it, is unescaped once.
-  Other text and remaining markup (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`) are unchanged. Titles are always
-  unescaped.
+- If page text looks like the output of `html.escape`, with entities (`AT&amp;T`) but no bare `&`, `<` or `>`, it is
+  unescaped once. Other text and remaining markup (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`) are unchanged.
+  Titles are always unescaped.
 - doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url, or from
   the recipe if the url has no host.
 - A page without text other than its title is rejected as `title_only`. Such pages are redirects, or contain only
@@ -121,7 +121,7 @@ def _build_document(
 
 
 def _page_body(page: Page) -> str:
-    """Return a page's text without outer newlines and without a repeated title."""
+    """Return a page's text without outer newlines and without the repeated title."""
     if page.text.rstrip() == page.title or page.text.startswith(f"{page.title}\n\n"):
         return page.text[len(page.title) :].strip("\n")
     return page.text.strip("\n")

@@ -69,7 +69,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 
 
 def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
-    """Check whether positions depend on a batch's longest row.
+    """Check whether a row's positions depend on the longest row of its batch.
 
     Raise InputError for dynamic RoPE, whose positions also depend on earlier batches.
     """
@@ -172,8 +172,8 @@ def _logit_scale(config: Any) -> float:
 def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """Check a model on random rows; return the model, with packed rows if possible.
 
-    Each row's mean NLL must be close to `_reference_nll`. Packed rows are tried only if the recipe names no attention;
-    if they fail, rows are padded. Raise InputError if padded rows fail, or would use eager attention on a GPU.
+    Mean NLLs must be close to `_reference_nll`. Packed rows are tried if the recipe names no attention; if their scores
+    are wrong, rows are padded. Raise InputError if padded rows fail, too, or need eager attention on a GPU.
     """
     vocabulary_size = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
     generator = np.random.default_rng(0)
@@ -213,14 +213,14 @@ def _try_row_attention(network: Any) -> bool:
 
 
 def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
-    """Compute a row's mean NLL after the first token from the model's own logits."""
+    """Compute the mean NLL of a row's tokens except the first from the model's logits."""
     ids = torch.from_numpy(row.astype(np.int64)).to(network.device)
     logits = network(input_ids=ids[None], use_cache=False).logits[0, :-1].float()
     return float(torch.nn.functional.cross_entropy(logits, ids[1:].to(logits.device)))
 
 
 def _mean_nlls(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[float]:
-    """Return the mean NLL of each row; an empty list if attention fails."""
+    """Return the mean NLL of each row; an empty list if the attention does not work."""
     token_rows = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]
     try:
         scores = score_rows(model, token_rows, max(_RANDOM_ROW_LENGTHS) * len(rows)).rows
@@ -237,7 +237,7 @@ def _are_close(means: Sequence[float], expected: Sequence[float], tolerance: flo
 def _fuse_norms(network: Any) -> None:
     """Replace each RMS norm of `transformers` (eight GPU kernels) with one kernel.
 
-    A norm is kept if the kernel's result for a sample differs from the norm's.
+    A norm stays unchanged if the kernel computes a different result for a sample.
     """
     for module in network.modules():
         weight: Any = getattr(module, "weight", None)

@@ -26,7 +26,7 @@ class ModalSettings(pydantic.BaseModel):
     Attributes:
         app: Name of the app on Modal, and prefix of its volumes.
         environment: Modal environment; None for Modal's default.
-        gpu: GPU model; `none` scores on a CPU. For `H100`, Modal may provide an H200; for `H100!`, never.
+        gpu: GPU model; `none` scores on a CPU. Modal may replace `H100` by an H200, but never `H100!`.
         gpus: Number of GPUs per container.
         cpu: Number of physical cores per container.
         region: Modal region; None for any.
@@ -105,7 +105,7 @@ class ModalSettings(pydantic.BaseModel):
         return seconds / 3600 * hourly * self.region_factor
 
     def describe_estimate(self, tokens: int, shards: int) -> str:
-        """Describe the estimated work and cost, without the start of containers."""
+        """Describe the estimated work and cost, not counting the start of containers."""
         seconds = tokens / self.tokens_per_s
         hours, cost = seconds * (1 if self.gpu == NO_GPU else self.gpus) / 3600, self.cost(seconds)
         price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
@@ -124,8 +124,8 @@ class ModalSettings(pydantic.BaseModel):
         """Return the error that prevents the start of a split; None if it can start.
 
         A split cannot start if its cost exceeds a limit, or if a limit is set and the cost is unknown. Nor can it start
-        if a shard would take too long for `timeout_s`, or would lose too much work when interrupted. `tokens`, `shards`
-        and `rows` count what is not scored yet. `past_cost` is the cost of the command's earlier splits.
+        if a shard would take more than a third of `timeout_s`, or more than `_MAX_LOST_WORK_S` seconds. `tokens`,
+        `shards` and `rows` count what is not scored yet. `past_cost` is the cost of the command's earlier splits.
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)

@@ -55,7 +55,7 @@ def has_harmony_rows(files: Iterable[Path]) -> bool:
 
 
 def first_template(files: Iterable[Path]) -> str | None:
-    """Return the `template` of the first row of the files; None if either is missing."""
+    """Return the `template` of the files' first row; None without rows or a template."""
     for path in files:
         with StoredParquet(path) as file:
             if file.metadata.num_rows:
@@ -66,9 +66,9 @@ def first_template(files: Iterable[Path]) -> str | None:
 
 
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
-    """Select the first row of each id, in the order of the files.
+    """Select the first row with each id, reading the files in order.
 
-    `files` maps names to paths. If `max_rows` is set, only the `max_rows` rows with the lowest hashes of ids remain.
+    `files` maps names to paths. With `max_rows`, select only this many rows: those with the lowest hashes of ids.
     Memory: 16 bytes per row, and a sorted copy. Raise InputError if a file is not a valid pool, or all files are empty.
     """
     by_file = {name: _hash_ids(path) for name, path in files.items()}

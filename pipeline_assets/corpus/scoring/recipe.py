@@ -24,7 +24,7 @@ class ScoringRecipe(RecipeSection):
     Attributes:
         device: Device that runs the model.
         dtype: Dtype of weights; by default float32 on a CPU, bfloat16 on a GPU.
-        attention: Attention implementation of `transformers` for padded rows; by default, rows are packed if possible.
+        attention: Attention implementation of `transformers` for padded rows; None packs rows if the model allows it.
         spreads: Whether one model is spread over all GPUs of a machine; otherwise each GPU has a copy of the model.
         dequantise: Whether quantised weights are converted to `dtype`.
         threads: Number of CPU threads per shard.

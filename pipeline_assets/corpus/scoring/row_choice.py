@@ -1,7 +1,7 @@
 """Choice of the rows of each subset among scored rows.
 
-A rule with a limited number of rows selects the candidates with the lowest ranks, in each stratum if the rule balances
-strata. A rank depends only on seed, rule, split and the row's id. So a larger `max_rows` only adds rows.
+A rule that limits its rows selects the candidates with the lowest ranks; with balanced strata, the lowest of each. A
+rank depends only on seed, rule, split and id. So a larger `max_rows` only adds rows to the rule's subset.
 """
 
 import hashlib
@@ -30,10 +30,10 @@ def selection_ranks(seed: int, rule_name: str, split: str, ids: Iterable[str]) -
 def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return a mask of the candidates that a rule selects, shape (candidates,).
 
-    If the rule balances strata, they take turns: each contributes its next row, and a stratum that has no more rows is
-    skipped. The turns end after `max_rows` rows. Without `max_rows`, each stratum contributes as many rows as the
-    smallest one has. `ranks` are the candidates' `selection_ranks`, `strata` the numbers of their strata, both with the
-    shape (candidates,).
+    If the rule balances strata, the strata take turns: a stratum contributes its remaining row with the lowest rank, or
+    is skipped if it has none. The turns end after `max_rows` rows. Without `max_rows`, each stratum contributes as many
+    rows as the smallest stratum has. `ranks` are the candidates' `selection_ranks`, `strata` the numbers of their
+    strata, both with the shape (candidates,).
     """
     if rule.max_rows is None and not rule.balance:
         return np.ones(len(ranks), bool)
@@ -79,11 +79,11 @@ def choose_rows(
 def are_near_boundary(
     nll: NDArray[np.float64], percentile: NDArray[np.float64], rule: SubsetRule, error_bar: float
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows whose NLL is within an error bar of a boundary.
+    """Return a mask of the rows whose NLL is within `error_bar` of a boundary.
 
-    Each end of the rule's percentile range has one boundary: the mean of the highest NLL below this end and the lowest
-    NLL above it. An end with no rows on one side has no boundary. `nll` and `percentile` have the values of all rows of
-    a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
+    For each end of the rule's percentile range, the boundary is the mean of the highest NLL below the end and the
+    lowest NLL above the end. If no row is below, or no row above, the end has no boundary. `nll` and `percentile` have
+    the values of all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
     """
     low, high = rule.percentile_range
     is_near = np.zeros(len(nll), bool)

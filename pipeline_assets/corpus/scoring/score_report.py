@@ -58,7 +58,7 @@ _MEAN_KEYS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return preview rows for the total of all splits, each group and each split."""
+    """Return preview rows for all splits together, each group and each split."""
     content = _REPORT_FORMAT.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_row("all", total["scored"])] if len(splits) > 1 else []
@@ -152,7 +152,7 @@ class _Tally:
         self._lowest = heapq.nsmallest(_MAX_EXTREME_ROWS, [*self._lowest, *entries], key=itemgetter("nll_mean"))
 
     def describe(self, decisions: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the report's figures, and `model` and `how_sure` from `decisions`."""
+        """Return the figures for the report, with `model` and `how_sure` from `decisions`."""
         figures: dict[str, Any] = {name: self._counts[name] for name in ("rows", "truncated", "tokens_lost")}
         figures |= {"without_score": dict(sorted(self._without_score.items())), "scored": self._scored.describe()}
         for part, groups in self._groups.items():

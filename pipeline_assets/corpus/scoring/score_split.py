@@ -127,7 +127,7 @@ def _stop_if_not_finite(receipts: Iterator[Receipt], total_rows: int, model_loca
 
 
 def _read_shared_note(receipts: Sequence[Receipt], key: str, staging: StagingDir) -> Any:
-    """Return the note `key`, equal in all receipts; InputError if its values differ."""
+    """Return the note `key` that all receipts share; InputError if the values differ."""
     values = {json.dumps(receipt.notes[key], sort_keys=True): receipt.notes[key] for receipt in receipts}
     if len(values) > 1:  # libraries were upgraded between an interrupted build and the next one
         what = f"shards were scored in different environments: {'; '.join(sorted(values))}"

@@ -59,7 +59,7 @@ def _format_value(value: str | float | None) -> str:
 def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute the percentile of each value, 100 · (mean rank - 0.5) / n, in (0, 100).
 
-    Ranks start at 1; equal values share the mean of their ranks, so the mean percentile is 50. NaN remains NaN.
+    Ranks start at 1; equal values share the mean of their ranks. NaN remains NaN, and n does not count it.
     """
     result = np.full(len(nll), np.nan)
     is_scored = ~np.isnan(nll)

@@ -26,9 +26,9 @@ class SubsetRule(RecipeSection):
         percentile: Lowest and highest `percentile_within_split`, both included: numbers from 0 to 100.
         where: Conditions that must all hold, in SQL over the columns of a row; see `parse_condition`.
         max_rows: Maximum number of rows over all splits; None for all.
-        balance: Columns that divide rows into strata, one for each combination of values (null is a value). Strata get
-            equal shares of `max_rows`; the unused share of a small stratum is divided among the others. Without
-            `max_rows`, each stratum gets as many rows as the smallest one has. True means `meta_domain`.
+        balance: Columns that divide rows into strata, one for each combination of values (null is a value); True means
+            `meta_domain`. Strata get equal shares of `max_rows`; what a small stratum cannot use is divided among the
+            others. Without `max_rows`, each stratum gets as many rows as the smallest stratum has.
     """
 
     percentile: Annotated[tuple[Decimal, Decimal], pydantic.Field(strict=False)] = ("0", "100")
@@ -97,7 +97,7 @@ class SubsetsRecipe(RecipeSection):
       of the model's architecture damaged.
     - `challenge`: the highest NLL, correct in at least half of the attempts. Rows that surprise the model most. With
       fewer correct attempts, a high NLL indicates wrong answers rather than hard questions.
-    - `learning`: high NLL, mostly correct. Rows that the model can gain most from, mostly below the highest NLL because
+    - `learning`: high NLL, mostly correct. Rows from which the model can gain most. Few have the highest NLL, because
       `challenge` selects first.
     - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same percentiles, for rows whose
       correctness is unknown and whose quality flags report no fault. A null flag reports no fault.

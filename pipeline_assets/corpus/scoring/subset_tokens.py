@@ -58,7 +58,7 @@ class CountedControlTokens(NamedTuple):
     headers: bool
 
     def loss_rule(self, body_mode: encode.LossMode) -> str:
-        """Return the loss rule: `body_mode.rule`, then `terminators=true headers=false`."""
+        """Return the loss rule: `body_mode.rule`, then terminators=…, then headers=…."""
         return f"{body_mode.rule} terminators={str(self.terminators).lower()} headers={str(self.headers).lower()}"
 
 
@@ -176,8 +176,8 @@ def _build_loss_mask(
 ) -> NDArray[np.bool_]:
     """Build a row's loss mask, shape (tokens,).
 
-    Harmony text: raise InputError if the tokens do not decode to the text. Text of a chat template: headers do not
-    count; a body's terminator reaches to the end of the next special token; decoding was checked during encoding.
+    For Harmony text, raise InputError if the tokens do not decode to the text; other text was checked during encoding.
+    In text of a chat template, headers never count, and a body's terminator extends through the next special token.
     """
     mask, spans = np.zeros(len(tokens.ids), bool), []
     if isinstance(loss_mode, MarkedSpans):  # was checked when the row was encoded
@@ -208,7 +208,7 @@ def _build_loss_mask(
 
 
 def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, tokenizer: Tokenizer) -> int:
-    """Return the end of the tokens of `text`, which begin at `start`; `stop` if none."""
+    """Return the end of the tokens from `start` that decode to `text`, else `stop`."""
     return next((index for index in range(start + 1, stop) if tokenizer.decode(ids[start:index]) == text), stop)
 
 

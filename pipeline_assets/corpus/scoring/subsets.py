@@ -243,8 +243,8 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
     - `candidates`: number of rows that meet all conditions and are in the rule's range of percentiles;
     - `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
-    - `could_flip`: `rows` counts rows that meet the conditions near a boundary (`are_near_boundary`); `share` is this
-      number divided by the number of near rows and candidates. Only splits with an error bar count; null if none has;
+    - `could_flip`: in splits with an error bar, `rows` counts rows near a boundary (`are_near_boundary`) that meet the
+      conditions, and `share` is their share of these rows and all candidates; null without such a split;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     splits = (split for split, _ in scored_rows.split_ranges())

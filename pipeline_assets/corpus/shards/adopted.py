@@ -20,11 +20,11 @@ def adopt_shards(
     source: str,
     tokenizer: TokenizerFile,
 ) -> BuildResult | None:
-    """Link a source's token shards of an earlier version if a build would equal them.
+    """Link an earlier version's token shards of a source instead of building them.
 
     `earlier_shards` must have the current stage version and recipe. `corpus_versions` is the pair of the earlier corpus
-    and the new corpus. Return None if an earlier file is damaged, or if the source's documents, their division into
-    shards, or the tokenizer differ.
+    and the new corpus. Return None if a build is needed: an earlier file is damaged, or the source's documents, their
+    division into shards, or the tokenizer differ.
     """
     before, now = (_shard_contents(corpus, source) for corpus in corpus_versions)
     if before != now or earlier_shards.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():

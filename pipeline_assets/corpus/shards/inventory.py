@@ -40,8 +40,8 @@ class Inventory:
 
     `corpora` maps each corpus to facts from its manifest: the digest, `_DECISION_KEYS`, `_COUNT_KEYS`, `shards` and
     `lost_text`. `shards` has file, rows and sha256 of each shard. `lost_text` has the tokenizer's losses; it is empty
-    for a lossless tokenizer, and None if a version that did not count losses built the shards. A corpus without a
-    readable manifest is only in `differences`.
+    for a lossless tokenizer, and None if the shards were built by a version that did not count losses. A corpus without
+    a readable manifest is only in `differences`.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]

@@ -55,7 +55,7 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 def write_mixture_figures(inventory: Artifact) -> Path:
     """Write the figures to JSON files in the recipe's `mixtures/`; return this folder.
 
-    An earlier file on a tokenizer or on filters is removed if no shard in the inventory uses them.
+    Remove earlier figures of a tokenizer or filters that no shard in the inventory was built with.
     """
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES_FOLDER, _corpus_figures(inventory)
@@ -138,7 +138,7 @@ def _upstream_digests(manifest: Manifest | None) -> set[str]:
 def mixture_statistics(recipe_folder: Path) -> JsonObject:
     """Return a mixture's figures from the JSON files in the recipe's `mixtures/`.
 
-    The dict has `recipe` (its name), the totals and `corpora` from `<recipe>_shards.json`, and the content of two more
+    The dict has the recipe's name as `recipe`, the totals and `corpora` from `<recipe>_shards.json`, and two other
     files as `filtered_shards` and `tokenizer`. A missing file adds no key, but `corpora` always exists.
     """
     statistics: JsonObject = {"recipe": recipe_folder.name}

@@ -1,10 +1,10 @@
 """Seeded order of a mixture's rows, by weight, equal for any number of ranks.
 
 The order is proportionately fair (Baruah et al., "Proportionate Progress", Algorithmica 1996, for one processor).
-Positions count from 1. The k-th row of a corpus of weight w may not occur before the first position p with w · p > k-1.
-The row's deadline is position ⌈k / w⌉: any later, the corpus would lag behind its weight by a whole row. Of the rows
-that may occur, the one with the earliest deadline gets the position, on ties the first by corpus name. Choosing the
-corpus with the largest deficit would let many small corpora lag by more than a row. All arithmetic is in integers.
+Positions count from 1. The k-th row of a corpus of weight w may occur from the first position p with w · p > k - 1 on.
+Its deadline is position ⌈k / w⌉; after that, the corpus would lag behind its weight by a whole row. A position gets the
+row with the earliest deadline among the rows that may occur; on ties, the first corpus by name. (If the corpus with the
+largest deficit came first, small corpora could lag by more than a row.) All arithmetic is in integers.
 
 Within a corpus, the rows of an epoch are in a `hashed_order` of the seed, the corpus name and the epoch.
 """
@@ -31,7 +31,7 @@ def rank_positions(
     """Return the positions that one rank reads, starting at a step, in order.
 
     All ranks have the same number of batches, and at each step the same number of rows. The last `rows % ranks` rows
-    are not read; with `drop_last`, the last `rows % (ranks * batch)`; with `padding`, every row is read.
+    are skipped, or the last `rows % (ranks * batch)` with `drop_last`; with `padding`, none.
 
     Args:
         rows: Length of the order.

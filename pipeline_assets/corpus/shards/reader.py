@@ -157,7 +157,7 @@ class MixtureReader:
     def read(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any]]:
         """Return the rows at `positions`, shape (positions, seq_len), as a 1-tuple.
 
-        Readers of rows with several arrays return a tuple of arrays; this reader has one.
+        The tuple is for callers that also use readers whose rows have several arrays.
         """
         # Copy in file order: sort by key (the corpus above the row), then copy the rows of one file at a time.
         keys = (self.order.corpus_numbers[positions].astype(np.int64) << _ROW_BITS) + self.order.row_numbers[positions]

@@ -80,7 +80,7 @@ _SEGMENTS_FORMAT: MetadataFormat[_SegmentsFile] = MetadataFormat("plan of segmen
 def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
     """Assign rows of token shards to segments, and write segments.json.
 
-    Each segment gets the next unused rows of each corpus. Weights determine how many, rounded by largest remainders.
+    Each segment gets the next unused rows of each corpus. Row counts follow the weights, rounded by largest remainders.
 
     Raises:
         UsageError: A segment is shorter than a row or names an unknown corpus, a corpus has too few rows, or the
@@ -149,7 +149,7 @@ def _next_rows(
 
 
 def _file_ranges(shards: TokenShards, start: int, stop: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each file with rows in [start, stop), and their range in the file."""
+    """Yield (file, row range in the file) for each file with rows in [start, stop)."""
     firsts = shards.first_rows
     low, high = int(np.searchsorted(firsts, start, "right")) - 1, int(np.searchsorted(firsts, stop))
     for number in range(low, high):

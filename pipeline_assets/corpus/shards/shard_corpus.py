@@ -57,10 +57,10 @@ def shard_corpus(
 
     Files: `shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; rejects.
 
-    documents.parquet has a record for each document with tokens in the rows, in stream order: id, source, shard, row
-    and licence of the document, `start` (position of the document's first token in the stream, which is in row
-    `start // seq_len`), and `tokens` (number of its tokens, end token included). The last document may be only partly
-    in the rows. A document entirely after the last row is dropped as `in_remainder`.
+    documents.parquet has a record for each document with tokens in the rows, in stream order: the document's id,
+    source, shard, row and licence; `start`, the position of its first token in the stream (in row `start // seq_len`);
+    and `tokens`, the number of its tokens, end token included. The last document may be only partly in the rows. A
+    document entirely after the last row is dropped as `in_remainder`.
 
     Counts: `documents` and `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0),
     `remainder_tokens`, `text_bytes` of the encoded text, `license_tokens` in rows, and the ledger.

@@ -85,9 +85,9 @@ def convert_shard(
 ) -> Receipt:
     """Convert the rows of one shard to Documents; drop rows that fail a rule.
 
-    If `columns` is set, it replaces the recipe's columns: each row may state its own licence, which becomes a tag of
-    the licence table. The receipt has the counts of `ShardWriter`, `rows` (read) and `dropped/<rule>`. With `columns`,
-    the receipt also has the count `found/<field>` = 1 for each Document field with a value.
+    If `columns` is set, it replaces the recipe's columns, and a licence that a row states becomes a tag of the licence
+    table. The receipt has the counts of `ShardWriter`, `rows` (read) and `dropped/<rule>`. With `columns`, the receipt
+    also has the count `found/<field>` = 1 for each Document field with a value.
     """
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
     first_row, fields = 0, set[str]()

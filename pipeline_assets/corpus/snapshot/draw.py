@@ -1,8 +1,8 @@
 """Random row groups of a hub dataset's Parquet files, drawn by hash.
 
-Files are ranked by sha256(seed, path), and each file's row groups by sha256(seed, path, row group). Round n draws the
-row group of rank n of each file, in the order of the files' ranks. The draw stops when the amount is reached. If the
-amount is a number of files, all row groups of the first files are drawn instead.
+Files are ranked by sha256(seed, path), and each file's row groups by sha256(seed, path, row group). In round n, each
+file contributes its row group of rank n; files take turns in the order of their ranks. The draw stops when the amount
+is reached. If the amount is a number of files, all row groups of the first files are drawn instead.
 """
 
 import itertools
@@ -31,9 +31,9 @@ def choose_pieces(
 ) -> list[Piece]:
     """Draw row groups until a limit is reached, or until none remain.
 
-    `limit` is a unit and an amount; with the unit `files`, whole files are drawn. `read_row_groups` yields the list of
-    row groups of each file that it receives, in order. One call may receive several files, so that it can fetch their
-    footers in parallel.
+    `limit` is a unit and an amount; with the unit `files`, whole files are drawn. `read_row_groups` receives files, and
+    yields a list of row groups for each file, in order. It may receive several files at a time, to fetch their footers
+    in parallel.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))

@@ -27,10 +27,10 @@ class FileRequest:
 
     Attributes:
         pieces: Pieces of the file, in the plan's order.
-        ranges: Byte ranges [start, stop) to fetch. JSON lines: the ranges of the only piece. Parquet: if `is_whole`,
-            all bytes before the tail; otherwise one range per piece, empty (stop <= start) if the tail has the piece.
-        is_whole: True if the range and the tail form a whole Parquet file, whose hash must be checked. False if the
-            tail alone is the whole file, because its hash is already checked.
+        ranges: Byte ranges [start, stop) to fetch. JSON lines: the ranges of the only piece. Parquet: one range up to
+            the tail if `is_whole`, else one range per piece, empty (stop <= start) if the tail has the piece.
+        is_whole: Whether the range and the tail form a whole Parquet file, whose hash must be checked. False if the
+            tail alone is the file: then the hash was checked when the tail was fetched.
     """
 
     file: HubFile
@@ -138,7 +138,7 @@ def plan_shards(pieces: Sequence[FetchedPiece], shard_text_bytes: int) -> list[S
 def fetch_snapshot(
     hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
 ) -> tuple[SnapshotPlan, list[FetchedPiece], dict[str, Any]]:
-    """Plan and fetch a snapshot; return the plan, its fetched pieces, and provenance."""
+    """Plan and fetch a snapshot; return the plan, the fetched pieces and provenance."""
     began, bytes_before = time.monotonic(), hub.traffic.bytes
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     _log_plan(plan, recipe.source)

@@ -194,7 +194,7 @@ def read_prefixes(
     log_every_s: float,
     pinned_inputs: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Map paths to the prefixes in `pinned_inputs`; if it is empty, draw prefixes."""
+    """Return prefixes by path: the pinned ones, or drawn ones without `pinned_inputs`."""
     if pinned_inputs:
         entries = {entry["name"]: entry for entry in pinned_inputs if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]

@@ -11,7 +11,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> BuildResult:
-    """Fetch a sample; return a result whose inputs are its files and row groups."""
+    """Fetch a sample; return a result with the files and row groups as inputs."""
     plan, _, fetched = fetch_snapshot(hub, recipe, threads, log_every_s)
     counts = {"files": plan.file_count, "row_groups": len(plan.pieces), "rows": plan.rows}
     inputs = hub_inputs(recipe, plan)

@@ -23,7 +23,7 @@ from pipeline_assets.spine.progress import Progress
 
 @dataclass(frozen=True)
 class Tail:
-    """End of a Parquet file, with the footer; for JSON lines, `spans` is empty.
+    """End of a Parquet file, including the footer; for JSON lines, `spans` is empty.
 
     The parsed footer is not stored: 1,000 row groups need 10 MB, and some samples read hundreds of footers.
     """

@@ -23,7 +23,7 @@ class Amount(RecipeSection):
 
     Attributes:
         files: Number of files, drawn by the seed and read whole.
-        documents: Number of source rows before any rule. The last row group is read only up to this number.
+        documents: Number of rows to read, before rules drop any. The last row group is read only up to this number.
         text_bytes: Number of uncompressed bytes: for Parquet, of the text column according to the footers; for JSON
             lines, of the lines. Parquet row groups are read whole.
     """
@@ -99,7 +99,7 @@ class SnapshotRecipe(HubRows):
     """Rows of a hub dataset as Document shards.
 
     Attributes:
-        name: Name in the folder `corpora/<name>/<commit>`; not in the output. Two samples of one commit need two names.
+        name: Name in the path `corpora/<name>/<commit>`; changes no output. Two samples of one commit need two names.
         shard_text_bytes: Minimum text bytes of a shard. A shard ends with the row group that reaches this size.
     """
 

@@ -57,7 +57,7 @@ class Pointer:
 class StoredObject:
     """Object to read; `version` is its ETag, or its version id if it has no ETag.
 
-    `modified_ns` is in nanoseconds since 1970. It and `version` may be None if the name is a hash of the content.
+    `modified_ns` is in nanoseconds since 1970. If the name is a hash of the content, both may be None.
     """
 
     name: str

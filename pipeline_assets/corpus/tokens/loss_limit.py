@@ -34,7 +34,7 @@ class LossLimit:
     def evaluate(self, manifest: Manifest) -> Verdict:
         """Compare each source's losses in a manifest with the limit; warn above 0.1 %.
 
-        If an earlier program version that did not count losses built the artifact, the verdict has `applies=False`.
+        If the artifact was built by a program version that did not count losses, the verdict has `applies=False`.
         """
         by_source = read_losses(manifest)
         if by_source is None:

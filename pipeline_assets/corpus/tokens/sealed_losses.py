@@ -7,7 +7,7 @@ from pipeline_assets.spine.manifest import Manifest
 def read_losses(manifest: Manifest) -> dict[str, Losses] | None:
     """Return a manifest's losses by source; the dict is empty for lossless tokenizers.
 
-    Return None if an earlier program version that did not count losses built the artifact.
+    Return None if the artifact was built by a program version that did not count losses.
     """
     counted = manifest.provenance.get(LOST_TEXT)
     if counted is None:

@@ -44,7 +44,7 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class RankLimits:
-    """Limits for the rank of a document, a 64-bit hash of seed and document id.
+    """Limits for document ranks; a rank is a 64-bit hash of seed and document id.
 
     Attributes:
         sample: Documents with a rank below this limit are in the training sample.

@@ -1,7 +1,7 @@
 """Artifact of a SentencePiece tokenizer that was trained on several corpora.
 
 Files: `spm_<vocab>_unigram.model`; `spm_<vocab>_unigram.vocab`, one line per piece with its score; `checksum.json`, the
-sha256 of the model; `tokenizer.json`, figures of the sample and of each corpus, with those of o200k for comparison.
+sha256 of the model; `tokenizer.json`, the sample's size and, for each corpus, figures of this tokenizer and of o200k.
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ class TrainRecipe(UnigramRecipe):
 
     Attributes:
         sources: Share of the sample's bytes for each source.
-        sample_bytes: Approximate UTF-8 size of the sample. A hash decides whether each document is drawn.
+        sample_bytes: UTF-8 size of the sample, approximate because a hash decides whether each document is drawn.
         seed: Seed for drawing the documents and for the order in which the trainer reads them.
-        expected_sha256: Expected hash of the model; changes no byte. If it differs, downstream artifacts are not built.
+        expected_sha256: Expected hash of the model; unused in training. If it differs, no downstream artifact is built.
     """
 
     sources: Weights
@@ -81,7 +81,7 @@ def trained_tokenizer_file(tokenizer: Artifact) -> TokenizerFile:
 
 
 def preview_tokenizer(tokenizer: Artifact) -> list[dict[str, str]]:
-    """Return a preview line per corpus, with the tokenizer's figures."""
+    """Return preview rows with the tokenizer's figures, one row per corpus."""
     path = tokenizer.path(FIGURES_FILE)
     with errors_as_damage(path, "table of figures"):
         figures = msgspec.json.decode(path.read_bytes())
@@ -106,7 +106,7 @@ def shares_are_kept(tokenizer: Artifact) -> Verdict:
 
 
 def write_tokenizer_figures(tokenizer: Artifact) -> Path:
-    """Copy the figures to `mixtures/<recipe>_tokenizer.json`; return the copy's path."""
+    """Copy `tokenizer.json` to `mixtures/<recipe>_tokenizer.json`; return that path."""
     recipe_folder = tokenizer.folder.parent
     path = recipe_folder / MIXTURES_FOLDER / f"{recipe_folder.name}_tokenizer.json"
     make_folder(path.parent)

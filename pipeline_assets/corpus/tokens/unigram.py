@@ -1,8 +1,8 @@
 """Training of a SentencePiece unigram model.
 
-Training is deterministic: sampling, which SentencePiece cannot seed, is off, and one thread trains. The trainer reads
-an iterator; if it read an input file, the model would contain the file's path. The trainer silently skips long lines,
-and lines with NUL or U+2585, so `split_for_trainer` first cuts such lines.
+Training is deterministic: sampling, which SentencePiece cannot seed, is off, and one thread trains. The text comes from
+an iterator, because the model would contain the path of an input file. The trainer silently skips long lines, and lines
+with NUL or U+2585, so `split_for_trainer` first cuts such lines.
 """
 
 import io
@@ -87,7 +87,7 @@ def require_sentencepiece() -> None:
 def train_unigram(lines: Iterable[str], recipe: UnigramRecipe, section: str = "tokenizer") -> TrainedModel:
     """Train a model on lines without line feeds; blank lines are skipped.
 
-    `section` is the recipe section of `vocab_size`, which errors name.
+    `section` is the recipe section that contains `vocab_size`; errors name it.
 
     Raises:
         VocabularyTooLargeError: The text has too few different pieces.
@@ -138,9 +138,9 @@ def split_for_trainer(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     """Split a line into lines that SentencePiece's trainer does not skip.
 
     The line is cut at each NUL and U+2585, which are removed; a line feed becomes a space. A part longer than
-    `MAX_TRAINER_LINE_BYTES` is cut at the last space within that size; without a space, between two characters. Blank
-    parts are dropped. Spaces at both ends of a part are stripped. With `keeps_blanks`, leading spaces are kept, except
-    after a cut for length.
+    `MAX_TRAINER_LINE_BYTES` is cut at the last space within that size, or between two characters if no space fits.
+    Blank parts are dropped. Spaces at both ends of a part are stripped. With `keeps_blanks`, leading spaces are kept,
+    except after a cut for length.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):
         data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")

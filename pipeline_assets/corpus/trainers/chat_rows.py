@@ -1,9 +1,9 @@
 """Export of normalised rows, pools and subsets as chat messages in Parquet files.
 
 Each text becomes a list of messages (`to_chat_messages`); a developer message gets the role `system`. The column
-`tools` has the tools as JSON text. If no upstream artifact has them as JSON, they remain in a message. The system
-message of a `harmony/1` text becomes the column `harmony_system`, not a message, because chat templates write their own
-system message.
+`tools` has the tools as JSON text. If no upstream artifact has the JSON, the column is null, and the tools remain in a
+message. The system message of a `harmony/1` text becomes the column `harmony_system`, not a message, because chat
+templates write their own system message.
 """
 
 from collections.abc import Iterator, Mapping
@@ -72,8 +72,8 @@ class ChatFile:
     Attributes:
         relative_path: Path in the artifact and in the export.
         tool_catalogues: JSON files with the tool lists of the file's split, by id.
-        has_all_tools: Whether the data root has all upstream artifacts. If True, and no catalogue has the tool list of
-            a row, the row keeps the tools in its messages. If False, such a row is an error.
+        has_all_tools: Whether the data root has all upstream artifacts. If so, a row whose tool list is in no catalogue
+            keeps its tools in its messages. Otherwise, such a row raises InputError.
         rows: Always 0, so that the engine does not search the file for poison rows.
     """
 
@@ -141,8 +141,8 @@ def chat_messages(
     """Return a text's chat messages, and which parts of each count in the loss.
 
     `in_loss` has the numbers of the Harmony messages that count in the loss. If `omits_tools`, developer messages omit
-    their tools; if `skips_system`, the first message is omitted. The second list has a dict for each chat message, from
-    the names in `_MESSAGE_PARTS` to booleans.
+    their tools; if `skips_system`, the first message is omitted. The second list has a dict for each chat message; the
+    dict maps each name in `_MESSAGE_PARTS` to True if that part counts in the loss.
     """
     chats, parts = to_chat_messages(parsed.conversation[skips_system:], omits_tools)
     complete = [{field.name: chat.get(field.name) for field in _MESSAGE_TYPE} for chat in chats]

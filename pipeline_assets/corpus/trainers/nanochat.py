@@ -28,7 +28,7 @@ _decoder = msgspec.json.Decoder(DocumentText)
 
 
 def write_nanochat(staging: StagingDir, shards: Sequence[DocumentShard]) -> BuildResult:
-    """Write the documents of all shards in order; UsageError if fewer than 2 exist."""
+    """Write all documents in shard order; UsageError for fewer than 2 documents."""
     rows = sum(shard.rows for shard in shards)
     valid = -(-rows // _VALIDATION_STEP)
     if rows == valid:

@@ -68,8 +68,8 @@ def site_host(file: Path) -> str:
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
     """Yield the bytes of a Posts.xml in blocks, from `start` to `stop`.
 
-    Without `stop`, read to the end. An archive is always read whole, and a thread unpacks it; close the iterator to
-    stop the thread early. A damaged archive raises InputError, possibly only after the last block.
+    Without `stop`, read to the end. An archive is always unpacked whole, by a thread; close the iterator to stop the
+    thread early. A damaged archive raises InputError, possibly only after the last block.
     """
     if not is_archive(file):
         with open(file, "rb", buffering=0) as source:

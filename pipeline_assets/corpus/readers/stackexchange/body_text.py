@@ -82,7 +82,7 @@ def _split_at_tags(body: str) -> Iterator[tuple[str, str, str, int]]:
 
 
 def _alt_text(attributes: str) -> str:
-    """Return an image's `alt` text between spaces; "" if missing or an editor default."""
+    """Return an image's `alt` text padded with spaces; "" if missing or a default."""
     for name, *values in _ATTRIBUTE.findall(attributes):
         if name.lower() == "alt":
             text = _decode_entities("".join(values))
@@ -194,7 +194,7 @@ class _PostLayout:
         self._clear_marker()
 
     def _clear_marker(self) -> None:
-        """Forget the pending item or heading marker, whether or not it was written."""
+        """Discard the pending marker of a list item or heading, used or not."""
         self._item = self._heading = ""
         self._is_tight = False
 

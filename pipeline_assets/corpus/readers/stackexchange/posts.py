@@ -102,8 +102,8 @@ def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last_part:
     """Yield the rows of a Posts.xml, or of a part of it, in file order.
 
     `blocks` are the bytes of the part. The part begins at byte `start`: 0 or the start of a row. The last part
-    (`is_last_part`) ends at the end of the file, any other part between two rows. Raise InputError with `where` and the
-    byte if the file is truncated or not a Posts.xml.
+    (`is_last_part`) ends at the end of the file, any other part between two rows. Raise InputError, naming `where` and
+    the byte, if the file is truncated or not a Posts.xml.
     """
     pending, offset, has_head = b"", start, start > 0  # unread bytes, and their offset in the file
     for block in blocks:
@@ -136,7 +136,7 @@ def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last_part:
 
 
 def _parse_row(row: bytes, where: str, offset: int) -> PostRow:
-    """Parse the bytes of one row; raise InputError unless they are exactly one row."""
+    """Parse the bytes of exactly one row; raise InputError for any other bytes."""
     match = _ROW.match(row)
     if match is None or match.end() < len(row):
         length = match.end() if match else 0

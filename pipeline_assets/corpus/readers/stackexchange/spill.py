@@ -91,7 +91,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[PostRow], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (block number, dump bytes, encoding) of spilled rows; update `counts`."""
+    """Yield (block number, size in dump, encoding) of spilled rows; add to `counts`."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1

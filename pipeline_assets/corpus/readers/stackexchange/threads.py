@@ -95,7 +95,7 @@ def read_threads(bucket: Bucket, file_name: str, recipe: SiteRecipe, window: Win
 
 
 def _convert_thread(posts: Collection[Post], file_name: str, recipe: SiteRecipe) -> Iterator[Document | str]:
-    """Yield a drop code for each dropped post, then the Document if a thread is kept."""
+    """Yield a drop code for each dropped post, then the thread's Document, if any."""
     [question] = (post for post in posts if post.post_type_id == QUESTION)
     if recipe.min_question_score is not None and question.score < recipe.min_question_score:
         yield from ["low_question_score"] * len(posts)
