@@ -107,7 +107,7 @@ def dedup(
     seen: Annotated[list[str] | None, typer.Option(help="Signature store of earlier corpora; repeatable.")] = None,
     options: FolderOptions,
 ) -> None:
-    """Drop duplicates; the first in the order of the sources is kept.
+    """Drop duplicates; by default, keep the first in the order of sources.
 
     With --near-selection longest or quality, the longest or the best duplicate is kept instead.
 
@@ -133,7 +133,7 @@ def dedup(
 def signatures(
     input: Annotated[Path, typer.Option(help="Folder of a deduplicated corpus.")], *, options: FolderOptions
 ) -> None:
-    """Store a corpus's signatures, for `dedup --seen` of later corpora.
+    """Store signatures, with which `dedup --seen` compares later corpora.
 
     Example: corpusmill stage-a signatures --input out/stage_a/deduplicated/all
     --out-dir out/stage_a/signatures/all

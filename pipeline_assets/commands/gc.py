@@ -26,7 +26,7 @@ def gc(
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> None:
-    """List or remove what no recipe and no artifact needs.
+    """List or remove folders that no recipe and no artifact needs.
 
     Example: corpusmill gc --older-than 30d --data data
     """

@@ -56,7 +56,7 @@ def normalize(
     ] = False,
     options: BuildOptions,
 ) -> None:
-    """Render rows as Harmony texts with exact token counts, as Parquet.
+    """Write rows as Parquet: Harmony texts with exact token counts.
 
     Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out
     """

@@ -57,7 +57,7 @@ def score(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work without scoring.")] = False,
     options: BuildOptions,
 ) -> None:
-    """Score completions of pools with a language model: NLL, bits/byte.
+    """Score completions with a language model: NLL and bits per byte.
 
     Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out
     """

@@ -200,7 +200,7 @@ def filter(
     options: BuildOptions,
     source: Annotated[list[str] | None, typer.Option(help="Filter only this source; repeatable.")] = None,
 ) -> None:
-    """Filter the sources normalised in the same --out-dir.
+    """Filter the normalised sources in --out-dir.
 
     Example: corpusmill stage-a filter --filters web.yaml --out-dir out
     """

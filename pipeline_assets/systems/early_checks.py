@@ -18,9 +18,9 @@ def is_to_be_built(targets: Iterable[Target], kind_name: str, root: Path) -> boo
 def check_evaluation_sets(
     section: DecontaminationSection | None, targets: Iterable[Target], kind_name: str, root: Path
 ) -> None:
-    """Read the first items of local evaluation sets, if a target of this kind is to be built.
+    """Read the first items of local evaluation sets if a build needs them.
 
-    Raise InputError if a file cannot be read, and UsageError if a file is missing or lacks a column.
+    A build needs them if a target of the kind `kind_name` is missing or stale. Raise InputError if a file cannot be read, and UsageError if a file is missing or lacks a column.
     """
     from pipeline_assets.corpus.decontamination.evaluation_items import check_first_items
 
@@ -35,9 +35,10 @@ def check_evaluation_sets(
 def check_near_search(
     near: NearRecipe | None, section_name: str, targets: Iterable[Target], kind_name: str, root: Path
 ) -> None:
-    """Raise UsageError if a target of this kind is to be built with faiss, which is not installed.
+    """Raise UsageError if a build needs faiss, which is not installed.
 
-    The error names the recipe section that contains `near`.
+    A build needs it if a target of the kind `kind_name` is missing or stale. The error names the recipe section of
+    `near`, `section_name`.
     """
     if near is not None and near.faiss is not None and is_to_be_built(targets, kind_name, root):
         from pipeline_assets.corpus.dedup.neighbours import load_faiss

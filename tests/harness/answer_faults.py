@@ -1,4 +1,4 @@
-"""Faults of a hub's answers, as of a network, a busy hub, a corrupt file or an attacker."""
+"""Faults in a hub's answers: of networks, busy hubs, corrupt files and attackers."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Limits of the estimated cost and time of scoring on Modal, checked before a call."""
+"""Limits of estimated cost and time, checked before a call to Modal."""
 
 import logging
 from dataclasses import replace
