@@ -109,8 +109,6 @@ def dedup(
 ) -> None:
     """Drop duplicates; by default, keep the first in the order of sources.
 
-    With --near-selection longest or quality, the longest or the best duplicate is kept instead.
-
     Example: corpusmill stage-a dedup --input 'out/stage_a/filtered/*' --out-dir out/stage_a/deduplicated/all
     """
     near = dedup_keys.pop("near")

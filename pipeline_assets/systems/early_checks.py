@@ -20,7 +20,8 @@ def check_evaluation_sets(
 ) -> None:
     """Read the first items of local evaluation sets if a build needs them.
 
-    A build needs them if a target of the kind `kind_name` is missing or stale. Raise InputError if a file cannot be read, and UsageError if a file is missing or lacks a column.
+    A build needs them if a target of the kind `kind_name` is missing or stale. Raise InputError if a file cannot be
+    read, and UsageError if a file is missing or lacks a column.
     """
     from pipeline_assets.corpus.decontamination.evaluation_items import check_first_items
 
