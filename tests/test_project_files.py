@@ -1,5 +1,6 @@
 """Project files agree with the code and the installed packages."""
 
+import fnmatch
 import hashlib
 import re
 import runpy
@@ -7,6 +8,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 import yaml
 
 from pipeline_assets.systems.registry import SYSTEMS
@@ -14,6 +16,16 @@ from pipeline_assets.systems.registry import SYSTEMS
 PROJECT = Path(__file__).parents[1]
 # Published with the text at apache.org/licenses/LICENSE-2.0.txt.
 APACHE_SHA256 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+
+
+def test_pytest_enters_every_folder_of_tests(pytestconfig: pytest.Config) -> None:
+    tests = PROJECT / "tests"
+    folders = {name for path in tests.rglob("test_*.py") for name in path.relative_to(tests).parts[:-1]}
+
+    patterns = pytestconfig.getini("norecursedirs")
+
+    assert "build" in folders
+    assert [name for name in sorted(folders) if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)] == []
 
 
 def test_the_licence_is_the_standard_text() -> None:
