@@ -195,7 +195,7 @@ def test_killed_command_leaves_no_process_and_is_resumed(
 @pytest.mark.parametrize(
     ("words", "number"),
     [
-        ("demo", signal.SIGINT),
+        pytest.param("demo", signal.SIGINT, marks=pytest.mark.slow),
         ("run healing_text_v1", signal.SIGINT),
         ("run healing_text_v1", signal.SIGHUP),
         pytest.param("run healing_text_v1", signal.SIGTERM, marks=pytest.mark.slow),

@@ -64,7 +64,7 @@ def record_sources(root: Path, name: str = "notes") -> list[str]:
 
 
 @pytest.mark.parametrize("create", [instance_home, create_like_dagster_dev])
-@pytest.mark.parametrize("at", SEEDED)
+@pytest.mark.parametrize("at", [*SEEDED[:3], *(pytest.param(at, marks=pytest.mark.slow) for at in SEEDED[3:])])
 def test_an_instance_killed_during_creation_is_recreated(
     at: int, create: Callable[[Path], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -184,6 +184,7 @@ def test_invalid_variables_of_modal_run_are_refused(
         read_arguments(monkeypatch, **{"CANDIDATE_DATASET_ID": "me/pools", **variables})
 
 
+@pytest.mark.slow
 def test_scoring_imports_no_dependency_that_the_image_lacks() -> None:
     """Modules are loaded as in containers: with the functions that a call runs."""
     modules = ("remote_shard", "modal_settings", "load_model", "nll")

@@ -32,6 +32,7 @@ def test_a_sample_is_equal_per_rule_and_independent_of_order() -> None:
     assert len({mutant.rule for mutant in sample}) == min(12, len({mutant.rule for mutant in all_mutants}))
 
 
+@pytest.mark.slow
 def test_nearest_tests_begin_with_the_modules_own_and_omit_source_checks() -> None:
     mutations, nearest = import_programs("mutations", "nearest_tests")
     [mutant, *_] = mutations.find_mutants(Path("pipeline_assets/spine/kept_work.py"))
@@ -42,6 +43,7 @@ def test_nearest_tests_begin_with_the_modules_own_and_omit_source_checks() -> No
     assert not {"tests/test_layout.py", "tests/test_project_files.py"} & set(tests)
 
 
+@pytest.mark.slow
 def test_loaded_functions_and_methods_get_the_changed_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [server] = import_programs("mutant_server")
     file = tmp_path / "made_for_mutants.py"

@@ -1,7 +1,7 @@
 """Power losses before any step: the next run ends as an undisturbed one.
 
-`power_loss` describes the possible states of a disk. Seeded states of most cases run always, more of each under `slow`,
-all of them under `proof`.
+`power_loss` describes the possible states of a disk. Seeded states of small cases run always, more of all cases under
+`slow`, all of them under `proof`.
 """
 
 import os
@@ -22,8 +22,8 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.temporary_names import is_temporary
 
 ALONE = [case for case in CASES if case.engine is INLINE]
-LARGE = {f"stage A: {step}" for step in ("deduplicated", "signatures", "decontaminated", "packed", "report")}
-SMALL = [case for case in ALONE if case.name not in LARGE]
+SMALL_SYSTEMS = ("words", "snapshot", "selection", "split", "dataset", "stage A: raw", "stage A: evaluation", "stage 2")
+SMALL = [case for case in ALONE if case.name.startswith(SMALL_SYSTEMS)]
 SNAPSHOT = next(case for case in ALONE if case.name == "snapshot without links")
 
 

@@ -115,8 +115,9 @@ def test_a_head_that_keeps_moving_is_an_error(
         send(first, place)
 
 
-@pytest.mark.parametrize("answered", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["before", "after"])
-@pytest.mark.parametrize("update", [pytest.param(False, marks=pytest.mark.slow), True], ids=["new", "update"])
+@pytest.mark.slow
+@pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("update", [False, True], ids=["new", "update"])
 def test_a_publication_killed_at_any_request_leaves_the_repo_whole_and_resumes(
     place: Place,
     first: Artifact,
