@@ -61,7 +61,7 @@ LONG = "x y z w v u t s r q p o n"  # so that every set has an item and an n-gra
 NEVER = "never contaminated"  # so that a document is always kept
 
 
-def check(documents: list[str], items: list[str], changes: dict[str, Any]) -> None:
+def assert_plain_fates(documents: list[str], items: list[str], changes: dict[str, Any]) -> None:
     named = {f"q{number}": text for number, text in enumerate([*items, LONG])}
     corpus = {f"d{number}": text for number, text in enumerate([*documents, NEVER])}
     own = recipe(**changes)
@@ -95,7 +95,7 @@ def assert_same(line: ContaminatedLine, expected: PlainFate, text: str) -> None:
 @settings(max_examples=30)
 @given(st.integers(0, 2**64).map(build_corpus), rules())
 def test_decontamination_equals_plain_python(corpus: tuple[list[str], list[str]], changes: dict[str, Any]) -> None:
-    check(*corpus, changes)
+    assert_plain_fates(*corpus, changes)
 
 
 @settings(max_examples=25)
@@ -110,4 +110,4 @@ def test_words_are_compared_if_hashes_collide(corpus: tuple[list[str], list[str]
     with pytest.MonkeyPatch.context() as patch:
         for module in (item_index, decontaminate_corpus):
             patch.setattr(module, "normalize", colliding)
-        check(*corpus, changes)
+        assert_plain_fates(*corpus, changes)
