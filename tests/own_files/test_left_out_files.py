@@ -97,17 +97,18 @@ def test_init_omits_dead_links_pipes_and_loops_and_run_reads_the_rest(corpusmill
     (folder / "self").symlink_to(".")
     os.mkfifo(folder / "pipe.txt")
     (folder / os.fsdecode(b"caf\xe9.txt")).write_text("A text in a file without a name in UTF-8.")
+    (folder / "cafe.txt").write_text("Another text, of a name in UTF-8.")
 
     init = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
     ran = corpusmill("run", "odd", "--data", tmp_path, "--workers", "0")
 
     reason = "a broken link, a link to a folder above it, or a pipe"
     assert init.stderr.replace(f"{folder}: left out: ", "").splitlines() == [
-        "caf?.txt (a name that is not UTF-8; rename the file)",
+        "caf\ufffd.txt (a name that is not UTF-8; rename the file)",
         f"2 .txt files: dead.txt, pipe.txt ({reason})",
         f"self ({reason})",
     ]
-    assert ran.returncode == 0 and "normalized/in  1 document\n" in ran.stdout
+    assert ran.returncode == 0 and "normalized/in  2 documents\n" in ran.stdout
 
 
 def test_init_omits_dumps_in_name_only_and_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:

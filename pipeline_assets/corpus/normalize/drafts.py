@@ -26,10 +26,11 @@ from pipeline_assets.corpus.normalize.left_out import (
 )
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import find_column
+from pipeline_assets.corpus.readers.file_patterns import utf8_name
 from pipeline_assets.corpus.readers.json_values import is_array_or_multiline_file
 from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.local import SAMPLE_SIZE, read_first_rows
-from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder, utf8_pattern
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder
 from pipeline_assets.corpus.readers.source_formats import (
     COLUMN_FORMATS,
     FORMATS,
@@ -82,9 +83,9 @@ def draft_sources(folder: SourceFolder, source_name: str) -> tuple[list[SectionD
     left_out = LeftOutFiles(list)
     odd = unreadable_entries(folder.path)
     for entry in odd:
-        reason = _UNREADABLE_ENTRY if utf8_pattern(entry) == entry else "a name that is not UTF-8; rename the file"
-        left_out[PurePosixPath(entry).suffix.lower(), reason].append(utf8_pattern(entry))
-    folder = replace(folder, exclude=(*folder.exclude, *(utf8_pattern(glob.escape(entry)) for entry in odd)))
+        reason = _UNREADABLE_ENTRY if utf8_name(entry) == entry else "a name that is not UTF-8; rename the file"
+        left_out[PurePosixPath(entry).suffix.lower(), reason].append(utf8_name(entry))
+    folder = replace(folder, exclude=(*folder.exclude, *(utf8_name(glob.escape(entry)) for entry in odd)))
     is_whole = folder.patterns == (_ANY_PATTERN,)
     has_files, hidden = scan_hidden_entries(folder.path)
     if is_whole and hidden:

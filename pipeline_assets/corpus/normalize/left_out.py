@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from pipeline_assets.corpus.readers.faults import Fault
-from pipeline_assets.corpus.readers.file_patterns import real_folder_and_parents
+from pipeline_assets.corpus.readers.file_patterns import real_folder_and_parents, utf8_name
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
-from pipeline_assets.corpus.readers.source_folder import SourceFile, has_files, open_source, utf8_pattern
+from pipeline_assets.corpus.readers.source_folder import SourceFile, has_files, open_source
 from pipeline_assets.corpus.readers.source_formats import detect_format, strip_compression_suffix
 from pipeline_assets.corpus.readers.whole_files import WHOLE_FILE_FORMATS, extractor_versions, whole_file_rows
 from pipeline_assets.spine.files import file_sha256
@@ -114,7 +114,7 @@ def unreadable_entries(folder: Path) -> list[str]:
     """
     entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
     odd = {entry for entry in entries if not (entry.is_file() or entry.is_dir())}
-    odd |= {entry for entry in entries if utf8_pattern(entry.name) != entry.name}
+    odd |= {entry for entry in entries if utf8_name(entry.name) != entry.name}
     links = (entry for entry in {*entries} - odd if entry.is_symlink())
     odd |= {link for link in links if link.resolve() in real_folder_and_parents(link.parent)}
     return sorted(entry.relative_to(folder).as_posix() for entry in odd)

@@ -11,6 +11,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import require_folder
 
 _WILDCARD = re.compile(r"[*?\[]")
+_UNDECODED_BYTE = re.compile("[\udc80-\udcff]")  # how Python stores a byte of a name that is not UTF-8
 
 
 def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
@@ -65,13 +66,18 @@ def _glob(root: Path, folder: str, parts: Sequence[str], ancestors: Set[Path]) -
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
     """Check whether any pattern matches the path of a file or of a folder above it.
 
-    Unlike in `matching_names`, wildcards also match hidden names.
+    Unlike in `matching_names`, wildcards also match hidden names. Bytes that are not UTF-8 match as in `utf8_name`.
     """
     if not patterns:
         return False
-    parts, (plain, special) = PurePosixPath(name).parts, _parse_exclude(tuple(patterns))
+    parts, (plain, special) = PurePosixPath(utf8_name(name)).parts, _parse_exclude(tuple(patterns))
     is_named = any(parts[:length] in plain for length in range(len(parts) + 1))
     return is_named or any(_matches_start(parts, pattern) for pattern in special)
+
+
+def utf8_name(name: str) -> str:
+    """Replace each byte of a file name that is not UTF-8 with U+FFFD."""
+    return name if name.isascii() else _UNDECODED_BYTE.sub("\ufffd", name)
 
 
 @functools.lru_cache(maxsize=8)

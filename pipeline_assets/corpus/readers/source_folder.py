@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self
 
 from pipeline_assets.corpus.formats.codecs import detect_codec
-from pipeline_assets.corpus.readers.file_patterns import is_excluded, matching_names
+from pipeline_assets.corpus.readers.file_patterns import is_excluded, matching_names, utf8_name
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
@@ -110,14 +110,9 @@ def _source_file(root: Path, name: str) -> SourceFile:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
-        fix = f"rename the file, because manifests name files in UTF-8, or list {utf8_pattern(name)!r} in `exclude`"
+        fix = f"rename the file, because manifests name files in UTF-8, or list {utf8_name(name)!r} in `exclude`"
         raise UsageError("the file name is not UTF-8", ascii(name), fix) from None
     return SourceFile(path, name, status.st_size)
-
-
-def utf8_pattern(name: str) -> str:
-    """Return a pattern for a file name: `?` replaces bytes that are not UTF-8."""
-    return name.encode(errors="replace").decode()
 
 
 def has_files(folder: Path) -> bool:
