@@ -1,13 +1,17 @@
-"""Advice in errors of the Python API names arguments, not options of commands."""
+"""Errors of the Python API: their advice, and folders that are removed or named before `os.chdir`."""
 
+import pickle
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from stage_a_build import NO_COMMIT, local_source
 from stage_a_sources import write_recipe
 
-from corpusmill import run
+from corpusmill import open_folder, run
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import Lineage
 
 
 def test_errors_name_the_arguments_that_help(tmp_path: Path) -> None:
@@ -23,3 +27,20 @@ def test_errors_name_the_arguments_that_help(tmp_path: Path) -> None:
         run(write("diaries"), tmp_path, workers=0)
     with pytest.raises(InputError, match=r"or a recipe of a data root other than .*, pass `data`$"):
         run("none", tmp_path)
+
+
+def test_opened_artifacts_survive_chdir_and_a_removed_folder_is_named(
+    copy_root: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root = copy_root("stage_a")
+    sealed = {manifest.kind: folder.relative_to(root) for folder, manifest in Lineage(root).manifests.items()}
+    monkeypatch.chdir(root)
+    corpus, packed = open_folder(sealed["stage_a/filtered"]), open_folder(sealed["stage_a/packed"]).packed()
+
+    monkeypatch.chdir(tmp_path)
+
+    assert corpus.table().num_rows == len([*corpus.documents()]) > 0
+    assert len(pickle.loads(pickle.dumps(packed))) == len(packed) > 0
+    shutil.rmtree(corpus.folder)
+    with pytest.raises(InputError, match=r": folder not found; pass the folder of a finished artifact$"):
+        corpus.table()

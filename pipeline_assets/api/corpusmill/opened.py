@@ -33,7 +33,7 @@ class OpenedArtifact:
 
     @check_arguments
     def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # so that `os.chdir` does not lose it
         with forbid_replacement(self.folder):
             require_manifest(self.folder)  # names a missing folder, and an exported copy, whose files differ
             self.manifest: Manifest = open_artifact(self.folder).manifest
@@ -64,6 +64,7 @@ class OpenedArtifact:
         """Yield the row store; RetryableError if the folder was or is being replaced."""
         with forbid_replacement(self.folder):
             if self._manifest_stat() != self._opened_stat:
+                require_manifest(self.folder)  # names a folder that was removed
                 raise replaced_error(self.folder, "open the folder again")
             yield self._row_store
 

@@ -182,7 +182,7 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
         InputError: A file is missing or damaged.
         RetryableError: The set's digest differs, or the set was replaced during this call.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()
     try:
         with pin_folder(folder, _RETRY_HINT) as pinned:
             return _load_packed_set(pinned, digest)

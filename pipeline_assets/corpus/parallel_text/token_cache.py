@@ -119,7 +119,7 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
         InputError: The cache is missing, damaged, or not the expected one.
         RetryableError: The cache was replaced while it was opened.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()
     with forbid_replacement(folder):
         cache = _read_cache(folder)
         meta, model = cache.meta, folder / MODEL_FILE

@@ -134,7 +134,7 @@ def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
         InputError: The folder has no sealed token shards; a file is missing, or its size or shape differs.
         RetryableError: The token shards have a different digest, or were replaced while they were opened.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()
     try:
         with pin_folder(folder, _REOPEN_HINT) as opened:
             return _token_shards(opened, digest)
