@@ -109,15 +109,18 @@ def test_init_prints_guessed_text_columns(corpusmill: Corpusmill, tmp_path: Path
     folder.mkdir()
     (folder / "a.csv").write_text("id,Datum,Notiz,7\nx,2026-01-02 03:04:05,Ein Satz.,1\n")
     (folder / "dates.csv").write_text("Datum,Zahl\n2026-01-02,5\n")
+    (folder / "by_id.jsonl").write_text('{"q1": {"text": "One."}, "q2": {"text": "Two."}}\n')
+    (folder / "nested.jsonl").write_text('{"doc": {"body": "One.", "title": "A", "old": {"body": "Two."}}}\n')
     (folder / "pairs.jsonl").write_text('{"prompt": "Why?", "response": "Because of this."}\n')
     turns = [{"role": "user", "content": "Why?"}]
     (folder / "chat 1.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
 
     init = corpusmill("init", "guesses", "--input", folder, "--data", tmp_path / "data")
 
-    assert init.stdout.splitlines()[:2] == [
+    assert init.stdout.splitlines()[:3] == [
         "text is the column `Notiz` of a.csv (a guess): set `columns: {text: …}` for another one; the first line is "
         "read as the names of columns, but looks like data",
+        "text is the column `q1.text` of by_id.jsonl (a guess): set `columns: {text: …}` for another one",
         "text is the column `response` of pairs.jsonl (a guess): set `columns: {text: …}` for another one; of `prompt` "
         "and `response` only this one is used: to train on both, write them as `messages` and read these with "
         "corpusmill nemotron normalize",

@@ -226,7 +226,11 @@ def _ids_with_text_hashes(rows: Sequence[dict[str, Any]], text_column: str) -> I
 
 
 def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> str:
-    if column.rpartition(".")[2] in _TEXT_COLUMN_NAMES:
+    name = column.rpartition(".")[2]
+    twins = [
+        path for path, _ in _text_values(row) if path.endswith(f".{name}") and path.count(".") == column.count(".")
+    ]
+    if name in _TEXT_COLUMN_NAMES and len(twins) < 2:
         return ""
     message = f"text is the column `{column}` of {file.name} (a guess): set `columns: {{text: …}}` for another one"
     if detect_format(file.name) == "csv" and not all(any(map(str.isalpha, name)) for name in row):
