@@ -105,7 +105,7 @@ def finish_source(
     max_reject_fraction: str,
     settings: RunSettings,
     where: object = None,
-    fix: str = "inspect the rejects, or correct the source in the recipe",
+    fix: str = "correct the source in the recipe, or remove it",
     removals: Removals = NO_REMOVALS,
 ) -> BuildResult:
     """Check a source's rejects and Documents, and write its final shards and counts.
@@ -152,7 +152,10 @@ def check_document_counts(counts: Mapping[str, int], where: object, fix: str) ->
     if not documents and not counts.get("rows"):
         raise InputError("the files contain no rows", where, "choose files with rows, or remove the source")
     if not documents:
-        raise InputError("no row passed the rules", where, fix)
+        reasons = ", ".join(
+            f"{count:,} {reason or fate}" for fate, reason, count in Ledger.from_counts(counts).other_outcomes()
+        )
+        raise InputError(f"none of the {counts['rows']:,} rows became a document ({reasons})", where, fix)
 
 
 def manifest_counts(counts: Mapping[str, int]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_a_source_without_documents_is_an_error_and_seals_nothing(normalized: No
     with pytest.raises(InputError) as error:
         normalized("notes", {"a.jsonl": lines({"text": ""}, {"text": None})}, columns=BY_KEY, max_reject_fraction="1")
 
-    assert error.value.what == "no row passed the rules"
+    assert error.value.what == "none of the 2 rows became a document (1 empty_text, 1 no_text)"
     assert not Path(error.value.where).exists()
 
 

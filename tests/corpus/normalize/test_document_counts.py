@@ -61,8 +61,10 @@ def test_files_without_rows_have_their_own_error() -> None:
     assert str(error.value) == ("the source: the files contain no rows; choose files with rows, or remove the source")
 
 
-def test_the_error_without_documents_names_the_next_step_of_the_caller() -> None:
+def test_the_error_without_documents_has_the_reasons_and_the_next_step_of_the_caller() -> None:
     with pytest.raises(InputError) as error:
-        check_document_counts({"rows": 3, "rejected/no_text": 3}, "the source", "look at the rejects")
+        counts = {"rows": 3, "dropped/few_answers": 2, "rejected/no_text": 1}
+        check_document_counts(counts, "the source", "correct it")
 
-    assert str(error.value) == "the source: no row passed the rules; look at the rejects"
+    what = "none of the 3 rows became a document (2 few_answers, 1 no_text)"
+    assert str(error.value) == f"the source: {what}; correct it"

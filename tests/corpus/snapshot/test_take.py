@@ -63,7 +63,10 @@ def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(ing
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (pages(20), "no row passed the rules; loosen `rules` or `language` in the recipe"),
+        (
+            pages(20),
+            "none of the 20 rows became a document (20 int_score >= 5); loosen `rules` or `language` in the recipe",
+        ),
         (pages(0), "the files contain no rows; choose files with rows, or remove the source"),
     ],
     ids=["all dropped", "no rows"],
