@@ -146,16 +146,17 @@ class InputFolder(ABC):
         """Describe how the folder or its files differ from a sealed manifest.
 
         The folder's path, and names, sizes and times of its files are compared. Return None if all are equal, or if the
-        folder is missing. If the files cannot be listed, return the text of the error.
+        folder is missing, unless the files were read from another one, which exists. If the files cannot be listed,
+        return the text of the error.
         """
         folder, sealed_path, base = self.resolve_path(root), input_folder_path(manifest, root), root.absolute()
-        if not folder.path.is_dir():
-            return None
-        changed = folder.describe_changed_files(manifest)
-        if sealed_path is None or not sealed_path.is_dir() or sealed_path.samefile(folder.path):
+        exists = folder.path.is_dir()
+        changed = folder.describe_changed_files(manifest) if exists else None
+        if sealed_path is None or not sealed_path.is_dir() or (exists and sealed_path.samefile(folder.path)):
             return changed
         # The recipes of a copied data root may still name the original folders of its sources.
-        is_copied = sealed_path.is_relative_to(base) != folder.path.is_relative_to(base)
+        is_local = folder.path.is_relative_to(base)
+        is_copied = sealed_path.is_relative_to(base) != is_local and (exists or not is_local)
         return changed if is_copied else f"the files were read from {sealed_path}, the recipe has {folder.path}"
 
     def describe_changed_files(self, manifest: Manifest) -> str | None:

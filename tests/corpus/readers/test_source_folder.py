@@ -103,6 +103,20 @@ def test_a_missing_folder_has_no_changes_and_cannot_be_read(folder: SourceFolder
     )
 
 
+@pytest.mark.parametrize(("path", "is_stale"), [("v2", True), ("root/v2", True), ("root/~/v1", True), ("v1", False)])
+def test_a_missing_folder_is_a_change_if_another_one_was_read(path: str, is_stale: bool, tmp_path: Path) -> None:
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v1" / "a.jsonl").touch()
+    manifest = build_manifest(SourceFolder(tmp_path / "v1", ("*.jsonl",)))
+
+    reason = SourceFolder(tmp_path / path, ("*.jsonl",)).describe_changes(tmp_path / "root", manifest)
+
+    expected = f"the files were read from {tmp_path}/v1, the recipe has {tmp_path / path}"
+    assert reason == (expected if is_stale else None)
+    (tmp_path / "v1").rename(tmp_path / "root")
+    assert SourceFolder(tmp_path / path, ("*.jsonl",)).describe_changes(tmp_path / "root", manifest) is None
+
+
 def test_a_relative_path_is_in_the_root_and_an_absolute_one_is_not(folder: SourceFolder, tmp_path: Path) -> None:
     relative = SourceFolder(Path("notes"), folder.patterns)
     manifest = build_manifest(folder)
