@@ -74,9 +74,10 @@ def test_requested_and_packed_mixtures_are_reported(tmp_path: Path) -> None:
         assert row["epochs"] == f"{packed[name] / row['text_tokens']:.6f}"
     assert packed["pages"] > packed["letters"]
     assert [*figures["license_tokens"].items()] == [("cc0-1.0", packed["pages"]), ("cc-by-4.0", packed["letters"])]
-    reached = f"{100 * packed['letters'] / figures['tokens']:.2f} %"
-    shown = ["<td>letters</td>", *(f"<td class='number'>{share}</td>" for share in ("25.00 %", reached))]
-    assert "".join(shown) in page.read_text(encoding="utf-8")
+    actual = f"{100 * packed['letters'] / figures['tokens']:.2f} %"
+    shown = ["<td>letters</td>", *(f"<td class='number'>{share}</td>" for share in ("25.00 %", actual))]
+    head = "<th>source</th><th class='number'>target</th><th class='number'>actual</th>"
+    assert "".join(shown) in page.read_text(encoding="utf-8") and head in page.read_text(encoding="utf-8")
 
 
 def test_the_first_table_has_the_documents_after_each_stage(tmp_path: Path) -> None:
