@@ -14,11 +14,13 @@ def test_init_explains_why_no_file_is_readable(corpusmill: Corpusmill, tmp_path:
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"text": "A few words."}\n' * 99)[:-9])
+    (folder / "late.jsonl").write_text('{"foo": 1}\n' * 20 + '{"text": "A few words."}\n')
     (folder / "numbers.jsonl").write_text('{"foo": 1}\n')
 
     refusal = refused(corpusmill("init", "none", "--input", folder, "--data", tmp_path))
 
-    reasons = "cut.jsonl.gz (the gzip stream is truncated), numbers.jsonl (no column contains text)"
+    reasons = "cut.jsonl.gz (the gzip stream is truncated), late.jsonl (no column contains text in the first 20 rows)"
+    reasons += ", numbers.jsonl (no column contains text)"
     assert f"{folder}: no readable files in the folder (left out: {reasons}); expected " in refusal
 
 

@@ -266,7 +266,8 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
         what = f"conversations in `{turns}`; read them with: {command} --domain chat_if --out-dir data"
         raise InputError(what, file.path, "")
     if not any(letters.values()):
-        raise InputError("no column contains text", file.path, "")
+        scope = f" in the first {SAMPLE_SIZE} rows" if len(rows) == SAMPLE_SIZE else ""
+        raise InputError(f"no column contains text{scope}", file.path, "")
     return letters.most_common(1)[0][0]
 
 

@@ -178,7 +178,9 @@ def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
     first = [row for _, row in itertools.islice(rows, SAMPLE_SIZE)]
     faults = [row for row in first if isinstance(row, Fault)]
     if faults and len(faults) == len(first):
-        raise InputError(f"no row can be read ({faults[0].reason}: {faults[0].detail})", file.path, "correct the rows")
+        scope = f"of the first {SAMPLE_SIZE} " if len(first) == SAMPLE_SIZE else ""
+        what = f"no row {scope}can be read ({faults[0].reason}: {faults[0].detail})"
+        raise InputError(what, file.path, "correct the rows")
     return [row for row in first if not isinstance(row, Fault)]
 
 
