@@ -44,7 +44,7 @@ from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.staging import WORK_FOLDER, StagingDir
 
 MODEL_STAGE = StageVersion("scoring_model", 1)
-TEMPLATE_STAGE = StageVersion("chat_template", 3)
+TEMPLATE_STAGE = StageVersion("chat_template", 4)
 DEFAULT_MODEL = "unsloth/gpt-oss-120b"
 
 

@@ -1,9 +1,10 @@
 """Parsing and encoding of a row's text, in Harmony or from a chat template.
 
 The `loss_rule` of a text from a chat template is `spans/1`, then an entry `ROLE/CHANNEL=NAME@START-STOP` per message.
-CHANNEL and NAME are optional; NAME is the author or the tool. The body of a message is the characters [START, STOP) of
-the text. If the content differs from the body, a colon and the content follow: as a span of the text if the body
-contains the content, else as a JSON string without spaces. A final `*` marks a body that counts in the loss. Example:
+CHANNEL (only the assistant's, one of Harmony's three) and NAME (the tool, or an author other than the assistant) are
+optional. The body of a message is the characters [START, STOP) of the text. If the content differs from the body, a
+colon and the content follow: as a span of the text if the body contains the content, else as a JSON string without
+spaces. A final `*` marks a body that counts in the loss. Example:
 
     spans/1 user@21-27 assistant/commentary=functions.lookup@80-119:103-118* tool=functions.lookup@150-152
 
@@ -27,8 +28,9 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError
 
 TEMPLATE_PREFIX, SPAN_RULE_VERSION = "chat/", "spans/1"
+_CHANNELS = ("analysis", "commentary", "final")  # a text column of the source may have others, or none
 _ENTRY = re.compile(
-    r"(system|user|assistant|tool)(?:/(analysis|commentary|final))?(?:=([^\s<]+?))?@(\d+)-(\d+)"
+    rf"(system|user|assistant|tool)(?:/({'|'.join(_CHANNELS)}))?(?:=([^\s<]+?))?@(\d+)-(\d+)"
     r'(?::(?:(\d+)-(\d+)|("\S*")))?(\*?)'
 )
 
@@ -67,8 +69,9 @@ def format_loss_rule(parsed: ParsedText, loss_indexes: Sequence[int]) -> str:
     """
     marks = [SPAN_RULE_VERSION]
     for number, (message, _, _, body) in enumerate(parsed.messages):
-        name = message.recipient if message.is_call else message.name
-        channel = f"/{message.channel}" if message.role is Role.ASSISTANT else ""
+        is_assistant = message.role is Role.ASSISTANT
+        name = message.recipient if is_assistant else message.name
+        channel = f"/{message.channel}" if is_assistant and message.channel in _CHANNELS else ""
         mark = f"{message.role}{channel}{f'={name}' if name else ''}@{body.start}-{body.stop}"
         if message.content != parsed.text[body.start : body.stop]:
             start = parsed.text.find(message.content, body.start, body.stop)

@@ -60,6 +60,31 @@ def test_a_template_may_drop_reasoning_of_earlier_turns(family: Load) -> None:
     assert masked(chat(QUESTION, answer, QUESTION, answer), family("qwen")) == ["4", "Easy.", "4"]
 
 
+@pytest.mark.parametrize("header", ["assistant", "assistant<|channel|>notes"])
+def test_a_message_of_a_text_column_counts_without_a_channel_of_harmony(header: str, family: Load) -> None:
+    text = f"<|start|>user<|message|>2 + 2?<|end|><|start|>{header}<|message|>It is four.<|end|>"
+
+    assert masked({"text": text}, family("chatml")) == ["It is four."]
+
+
+def test_a_call_of_a_text_column_counts_without_a_channel(family: Load) -> None:
+    call = '<|start|>assistant to=functions.lookup<|message|>{"word": "x"}<|call|>'
+    text = f"<|start|>user<|message|>2 + 2?<|end|>{call}"
+
+    assert masked({"text": text}, family("chatml")) == [
+        '<tool_call>{"name": "lookup", "arguments": {"word": "x"}}</tool_call>'
+    ]
+
+
+def test_a_name_of_the_assistant_in_a_text_column_is_not_read_as_a_called_tool(family: Load) -> None:
+    answer = "<|start|>assistant:bob<|channel|>final<|message|>4<|return|>"
+    text = rendered({"text": f"<|start|>user<|message|>2 + 2?<|end|>{answer}"}, family("chatml"))
+
+    parsed, _ = parse_row(text.parsed.text, text.template, None, format_loss_rule(text.parsed, [1]))
+
+    assert [message.is_call for message in parsed.conversation] == [False, False]
+
+
 TRAINED = {4: ["Four.", "It is four."], 2: MASKS["qwen"][:2], 0: []}
 
 
