@@ -168,7 +168,7 @@ def _training_error(message: str, vocab_size: int, section: str) -> InputError:
         return error
     if match := _TOO_SMALL.search(message):
         minimum = int(match[1])
-        what = f"must be > {minimum:,} for the characters of this sample, got {vocab_size:,}"
+        what = f"must be >= {minimum:,} for the characters of this sample, got {vocab_size:,}"
         return UsageError(what, where, "raise it, or lower `character_coverage`")
     what = f"SentencePiece cannot train on this text ({' '.join(message.split())[:200]})"
     return InputError(what, "the sample", "use other text")

@@ -193,7 +193,7 @@ def test_a_model_without_an_end_token_is_refused(manifest: Path, tmp_path: Path)
 def test_too_few_pieces_are_named_by_the_key_of_the_recipe(manifest: Path, tmp_path: Path) -> None:
     message = refusal(lambda: encode(manifest, None, tmp_path / "cache", vocab_size=8))
 
-    assert message.startswith("encode.vocab_size: must be > ")
+    assert message.startswith("encode.vocab_size: must be >= ")
     assert message.endswith(" for the characters of this sample, got 8; raise it, or lower `character_coverage`")
 
 

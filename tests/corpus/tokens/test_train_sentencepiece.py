@@ -103,10 +103,15 @@ def test_too_many_pieces_are_refused_with_the_possible_number(lines: list[str]) 
 def test_fewer_pieces_than_characters_are_refused_with_the_required_number(lines: list[str]) -> None:
     line = refusal(lambda: train_unigram(lines, UnigramRecipe(vocab_size=8)), UsageError)
 
-    assert re.fullmatch(
-        r"tokenizer\.vocab_size: must be > \d+ for the characters of this sample, got 8; "
+    match = re.fullmatch(
+        r"tokenizer\.vocab_size: must be >= (\d+) for the characters of this sample, got 8; "
         "raise it, or lower `character_coverage`",
         line,
+    )
+    assert match
+    assert train_unigram(lines, UnigramRecipe(vocab_size=int(match[1]))).lines == len(lines)
+    assert "must be >=" in refusal(
+        lambda: train_unigram(lines, UnigramRecipe(vocab_size=int(match[1]) - 1)), UsageError
     )
 
 
