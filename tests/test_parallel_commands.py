@@ -58,7 +58,8 @@ def test_inspect_shows_pairs_tokens_and_padding(out: Path, corpusmill: Corpusmil
     figures = json.loads(corpusmill("parallel", "inspect", "set-fr-en", "--data", out, "--json").stdout)
 
     assert shown.returncode == 0, shown.stderr
-    assert "40 pairs of 120 rows" in shown.stdout and "in buckets" in shown.stdout
+    assert shown.stdout.startswith("40 pairs of 120 rows: train 32, val 4, test 4\n") and "in buckets" in shown.stdout
+    assert "\npairs cut: train 15, val 2, test 1\n" in shown.stdout
     assert figures["sample"]["split_sizes"] == {"train": 32, "val": 4, "test": 4}
     assert figures["cache"]["seq_len"] == 64
 

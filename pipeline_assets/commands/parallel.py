@@ -1,5 +1,6 @@
 """The commands of `parallel`, which sample, encode and inspect sentence pairs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions
-from pipeline_assets.commands.terminal import AsJson, Root, align, print_answer
+from pipeline_assets.commands.terminal import AsJson, Root, align, pluralize, print_answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe, EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, load_model
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
@@ -97,7 +98,8 @@ def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJs
     drawn = read_sample(data / parallel.target(SAMPLE.name).folder / SAMPLE_FILE)
     first_pairs = drawn.pairs[:3]
     content: dict[str, Any] = {"sample": drawn.meta, "pairs": [(pair.src_text, pair.tgt_text) for pair in first_pairs]}
-    lines = [f"{drawn.meta.k} pairs of {drawn.meta.rows_seen:,} rows: {dict(drawn.meta.split_sizes)}"]
+    pairs, rows = pluralize(drawn.meta.k, "pair"), pluralize(drawn.meta.rows_seen, "row")
+    lines = [f"{pairs} of {rows}: {_list_counts(drawn.meta.split_sizes)}"]
     lines += align([(pair.split, pair.src_text, pair.tgt_text) for pair in first_pairs])
     if parallel.encode is not None:
         folder = data / parallel.target(TOKEN_CACHE.name).folder
@@ -109,8 +111,13 @@ def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJs
         }
         content |= {"cache": cache.meta, "pad_waste": waste, **losses_to_provenance(losses)}
         lines += [
-            f"{cache.meta.vocab_size:,} pieces, {dict(cache.meta.tokens)} tokens, cut: {dict(cache.meta.truncated)}",
+            f"{cache.meta.vocab_size:,} pieces; tokens: {_list_counts(cache.meta.tokens)}",
+            f"pairs cut: {_list_counts(cache.meta.truncated)}",
             f"padding in batches of 16: {waste['random']:.1%} in random order, {waste['bucketed']:.1%} in buckets",
             *(f"{side}: {lost}" for side, lost in losses.items()),
         ]
     print_answer(as_json, content, lines)
+
+
+def _list_counts(counts: Mapping[Any, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
