@@ -199,7 +199,7 @@ def compare_coverage(normalised_rows: Artifact, inventories: Sequence[Artifact |
 
 
 def pools_have_rows(pools: Artifact) -> Verdict:
-    """Check that each pool has rows, unless its rules need values that no row has."""
+    """Check that pools have rows, except those whose rules need values that no row has."""
     identity = pools.manifest.identity
     decisions, rows_by_pool = identity.decisions, identity.counts["pools"]
     empty = [
@@ -224,7 +224,7 @@ def pools_have_rows(pools: Artifact) -> Verdict:
         named = ", ".join(gap["examples"]) + (", …" if gap["rows"] > len(gap["examples"]) else "")
         bounds = f"{gap['lowest']} to {gap['highest']}"
         parts.append(f"{gap['rows']:,} rows of correctness {bounds} are in no pool: {named}")
-    return Verdict(not empty, "; ".join([*parts, *left_out]))
+    return Verdict(not empty and bool(rows_by_pool), "; ".join([*parts, *left_out]))
 
 
 def _read_batches(normalised_rows: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:

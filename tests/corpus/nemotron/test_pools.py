@@ -107,6 +107,13 @@ def test_the_first_twenty_rows_of_known_correctness_in_no_pool_are_named(tmp_pat
     assert message in pools_have_rows(pools).because
 
 
+def test_a_dataset_without_rows_in_any_pool_is_a_warning(tmp_path: Path) -> None:
+    verdict = pools_have_rows(seal_pools(tmp_path, {"low": rows_artifact(tmp_path, [])}))
+
+    assert not verdict.passed
+    assert verdict.because.startswith("no pool has rows; omitted, because no row says anything in meta_")
+
+
 def test_columns_missing_in_an_earlier_version_are_null(tmp_path: Path) -> None:
     later = ("quality_known_channels", "quality_stalled_calls")
     rows = rows_artifact(tmp_path, MIXED, schema=pa.schema([field for field in SCHEMA if field.name not in later]))
