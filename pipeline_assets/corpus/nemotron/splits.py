@@ -45,6 +45,10 @@ _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet
 _SHARD_NUMBER = re.compile(r"-\d{5}-of-\d{5}$")
 _PART_SUFFIX = re.compile(r"part_(\d+)$")
 _INVALID_CHARACTERS = re.compile(r"[^\w-]+")
+_NO_FILE_FIXES = {
+    "recipe": "correct `files` of the split",
+    "card": "correct the card or pin another commit, or set `files` of the dataset's splits in a recipe",
+}
 DEFAULT_CONFIG = "default"  # name that a hub gives to an only config
 
 
@@ -102,7 +106,7 @@ def find_split(
     `UsageError`; if no file matches the patterns, raise `InputError`.
     """
     if split in patterns:
-        named = files_matching(paths, patterns[split], f"split {split!r} of the recipe", where)
+        named = files_matching(paths, patterns[split], f"split {split!r}", "recipe", where)
         return _prefer_json_lines(split, named, "recipe", ())
     splits = find_splits(paths, card, where)
     if split in splits:
@@ -120,16 +124,18 @@ def unknown_split_error(split: str, known_splits: Sequence[str], where: object) 
     return UsageError(f"split {split!r} not found", where, fix)
 
 
-def files_matching(paths: Iterable[str], patterns: Sequence[str], patterns_owner: str, where: str) -> list[str]:
+def files_matching(
+    paths: Iterable[str], patterns: Sequence[str], patterns_owner: str, origin: Literal["recipe", "card"], where: str
+) -> list[str]:
     """List the JSON lines and Parquet files that match a pattern, sorted.
 
-    If no file matches, raise `InputError`. Errors name the dataset (`where`) and the split or config with the patterns
-    (`patterns_owner`).
+    If no file matches, raise `InputError`. Errors name the dataset (`where`), and the split or config
+    (`patterns_owner`) of the recipe or card (`origin`) with the patterns.
     """
     files = sorted(path for path in matching_paths(paths, patterns, where) if detect_format(path) is not None)
     if not files:
-        what = f"{patterns_owner}: no JSON lines or Parquet file matches {', '.join(patterns)}"
-        raise InputError(what, where, "pin another commit, or set `files` of the split in the recipe")
+        what = f"{patterns_owner} of the {origin}: no JSON lines or Parquet file matches {', '.join(patterns)}"
+        raise InputError(what, where, _NO_FILE_FIXES[origin])
     return files
 
 
@@ -177,12 +183,10 @@ def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str,
     If the config names only a folder, the splits are sorted by name; otherwise, they have the card's order.
     """
     if config.folder is not None:
-        owner = f"config {config.name!r} of the card"
-        return _group_by_name(files_matching(paths, [posixpath.join(config.folder, "**")], owner, where), where)
+        pattern, owner = posixpath.join(config.folder, "**"), f"config {config.name!r}"
+        return _group_by_name(files_matching(paths, [pattern], owner, "card", where), where)
     splits = dict.fromkeys(split for split, _ in config.files)
-    return {
-        split: files_matching(paths, config.patterns(split), f"split {split!r} of the card", where) for split in splits
-    }
+    return {split: files_matching(paths, config.patterns(split), f"split {split!r}", "card", where) for split in splits}
 
 
 def _name_clash_error(clashing: str, split: str, where: str) -> InputError:

@@ -126,6 +126,16 @@ def test_files_in_the_folder_of_a_config_define_its_splits() -> None:
 
 FOLDER = configs("fr\n  data_dir: ./fr\n")
 MISSING_FILE = CARD.replace("data/low.jsonl", "data/gone.jsonl")
+CARD_FIX = "correct the card or pin another commit, or set `files` of the dataset's splits in a recipe"
+
+
+def test_patterns_of_a_recipe_without_a_file_are_to_be_corrected_there() -> None:
+    refused = refusal(lambda: find_split(MATH, "", "low", {"low": ["gone/*.jsonl"]}, WHERE))
+
+    assert refused == (
+        f"{WHERE}: split 'low' of the recipe: no JSON lines or Parquet file matches gone/*.jsonl; "
+        "correct `files` of the split"
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,8 +146,12 @@ MISSING_FILE = CARD.replace("data/low.jsonl", "data/gone.jsonl")
             "",
             "the files a b.jsonl and a_b.jsonl would both be the split a_b; set `files` of each split in a recipe",
         ),
-        (["en/x.jsonl"], FOLDER, "config 'fr' of the card: no JSON lines or Parquet file matches ./fr/**"),
-        (MATH, MISSING_FILE, "split 'low' of the card: no JSON lines or Parquet file matches data/gone.jsonl"),
+        (["en/x.jsonl"], FOLDER, f"config 'fr' of the card: no JSON lines or Parquet file matches ./fr/**; {CARD_FIX}"),
+        (
+            MATH,
+            MISSING_FILE,
+            f"split 'low' of the card: no JSON lines or Parquet file matches data/gone.jsonl; {CARD_FIX}",
+        ),
         (MATH, "---\nconfigs: [\n---\n", "the card's YAML can't be read"),
     ],
 )
