@@ -206,9 +206,10 @@ class Sample:
         """List how the stored sample differs from `recipe`, `source` and `files`."""
         stored, requested = msgspec.to_builtins(self.meta), msgspec.to_builtins(requested_meta(recipe, source))
         lines = [f"{key} is {stored[key]}, not {value}" for key, value in requested.items() if stored[key] != value]
-        splits = [pair.split for pair in self.pairs]
-        if self.meta.k == recipe.k and assign_splits(self.pairs, recipe.splits, recipe.seed) != splits:
-            lines.append(f"split_sizes is {stored['split_sizes']}, not {recipe.splits.sizes(recipe.k)}")
+        splits = assign_splits(self.pairs, recipe.splits, self.meta.seed)
+        if self.meta.k == recipe.k and splits != [pair.split for pair in self.pairs]:
+            sizes = {split: splits.count(split) for split in SPLITS}
+            lines.append(f"split_sizes is {stored['split_sizes']}, not {sizes}")
         if self.meta.files is not None and self.meta.files != (*files,):
             lines.append(f"files are {', '.join(self.meta.files)}, not {', '.join(files)}")
         elif extra_files := {pair.file for pair in self.pairs} - {*files}:

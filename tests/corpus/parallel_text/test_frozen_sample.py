@@ -18,7 +18,7 @@ from pipeline_assets.spine.errors import UsageError
 REQUEST = {"k": 20, "languages": ("fr", "en"), "source": SOURCE}
 OTHER_REQUESTS: Mapping[str, tuple[dict[str, object], str]] = {
     "k": ({"k": 21}, "k is 20, not 21"),
-    "seed": ({"seed": 7}, "seed is 42, not 7"),
+    "seed": ({"seed": 7}, "seed is 42, not 7; choose"),
     "splits": ({"splits": (1, 1, 0)}, "split_sizes is {'train': 16, 'val': 2, 'test': 2}, not {'train': 10, 'val'"),
     "filters": ({"filters": None}, "filters is {"),
     "changed filter": ({"filters": {"min_chars": 4}}, "filters is {"),
