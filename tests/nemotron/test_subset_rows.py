@@ -1,6 +1,7 @@
 """Rows of training subsets are traced to the scored pools or files."""
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,36 @@ def test_origin_of_a_row_is_the_scored_row_of_the_pools(
     unused = [number for number in range(len(upstream)) if not store.find(upstream.row_at(number).parts[0].id)]
     fate = store.fate(upstream.row_at(unused[0]).parts[0])
     assert fate is not None and (fate.outcome, fate.detail) == ("in_no_subset", "dropped as in_no_subset")
+
+
+def test_a_row_of_another_dataset_with_the_same_split_and_id_is_in_no_subset(
+    built: tuple[Path, dict[str, Target]], subset_and_pools: tuple[Artifact, Artifact]
+) -> None:
+    store = SubsetRows(subset_and_pools[0], Lineage(built[0]))
+    [part] = store.row_at(0).parts
+
+    other = replace(part, record={**part.record, "dataset": "maker/other"})
+    chosen, unchosen = store.fate(part), store.fate(other)
+
+    assert chosen is not None and unchosen is not None
+    assert (chosen.outcome, unchosen.outcome) == ("chosen", "in_no_subset")
+
+
+def test_a_row_that_was_not_scored_has_no_reason_of_the_subsets(
+    built: tuple[Path, dict[str, Target]], subset_and_pools: tuple[Artifact, Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root, targets), pools = built, subset_and_pools[1]
+    target = targets[f"nemotron/candidate_pools/{DATASET}"]
+    monkeypatch.setitem(RULES, "hard", {"percentile": [0, 100]})
+    paths = {file.path: pools.path(file.path) for file in pools.manifest.identity.files if "/MCQ-" in file.path}
+    first = {name: pq.read_table(path)["id"].to_pylist()[:1] for name, path in paths.items()}
+    subsets = seal_subsets(root, "first", [seal_scores(root, "first", first, target)], [target], paths)
+    store, rows = SubsetRows(subsets, Lineage(root)), open_rows(pools.folder, SYSTEMS.kinds)
+
+    fates = [store.fate(rows.row_at(number).parts[0]) for number in range(len(rows))]
+
+    details = {fate.detail for fate in fates if fate is not None and fate.outcome == "in_no_subset"}
+    assert details == {"not among the rows it was built from"}
 
 
 def test_row_of_several_pools_is_found_at_its_first_position(tmp_path: Path) -> None:

@@ -140,11 +140,14 @@ class _FolderRows(ConversationRows):
 
     def fate(self, part: Part) -> Fate | None:
         values = {"id": part.id, "split": part.source}
+        if dataset := (part.record or {}).get("dataset"):  # training subsets have rows of several datasets
+            values["dataset"] = dataset
         places = {name: place for name in self.files if (place := self.find_place(values, [name])) is not None}
         if not places:
             dropped = self.artifact.manifest.identity.ledger.dropped
             reasons = [reason for reason, count in dropped.items() if count]
-            return Fate(self.artifact, self.fallback, f"dropped as {' or '.join(reasons)}")
+            detail = f"dropped as {' or '.join(reasons)}" if reasons else "not among the rows it was built from"
+            return Fate(self.artifact, self.fallback, detail)
         folders = {name.partition("/")[0].removeprefix(self.schema.folder): name for name in places}
         detail, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
         facts = {self.folders_key: folders}
