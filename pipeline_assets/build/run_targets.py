@@ -69,11 +69,11 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, positio
     """Build and check a target; return its outcome.
 
     A target that is up to date is not built. A target without a partition is skipped if it lacks an input that is not
-    in `targets` (see `_lacks_input`). Progress bars show `position`, which counts from 1. Raise InputError if the build
+    in `targets` (see `lacks_input`). Progress bars show `position`, which counts from 1. Raise InputError if the build
     or a blocking check failed.
     """
     root = run.root
-    if _lacks_input(target, targets, root):
+    if lacks_input(target, targets, root):
         return TargetOutcome(target, None, False)
     if target.is_up_to_date(root):
         restore_manifest_copies(target, root)
@@ -103,13 +103,16 @@ def _depends_on_any(target: Target, roles: Collection[str]) -> bool:
     return any(upstream.role in roles or _depends_on_any(upstream, roles) for upstream in target.upstream)
 
 
-def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
-    """Check whether a target without a partition lacks an input outside `targets`.
+def lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
+    """Check whether a target without a partition lacks an input that no build of `targets` makes.
 
-    An input is present if it is external, or if it is sealed and matches its recipe, even if a check failed.
+    An input is present if it is external, or if it is sealed and matches its recipe, even if a check failed. An input
+    in `targets` is missing if it lacks an input itself.
     """
     roles = {other.role for other in targets}
     return target.partition is None and any(
-        upstream.role not in roles and not upstream.is_external and not upstream.matches_recipe(root)
+        not upstream.is_external
+        and (upstream.role not in roles or lacks_input(upstream, targets, root))
+        and not upstream.matches_recipe(root)
         for upstream in target.upstream
     )

@@ -37,6 +37,22 @@ def test_manifest_copies_with_equal_names_are_both_kept(tmp_path: Path) -> None:
     assert build_and_read_copies() == first
 
 
+def test_a_partition_is_built_without_joint_steps_until_all_others_are(tmp_path: Path) -> None:
+    pages_rows = [row | {"key": f"page {row['key']}"} for row in ROWS]
+    sources = [local_source(tmp_path, "notes", ROWS), local_source(tmp_path, "pages", pages_rows)]
+    recipe = parse_recipe(*sources, dedup={}, pack={"seq_len": 8}, tokenizer=None)
+
+    def build_partition(name: str) -> list[str]:
+        requested = [target for target in recipe.targets() if target.partition in (None, name)]
+        return [outcome.target.role for outcome in run_targets(requested, Run(tmp_path, INLINE)) if outcome.manifest]
+
+    notes, pages = (
+        [f"stage_a/{step}/{name}" for step in ("raw", "normalized", "filtered")] for name in ("notes", "pages")
+    )
+    assert build_partition("notes") == notes
+    assert build_partition("pages") == [*pages, "stage_a/deduplicated", "stage_a/packed", "stage_a/report"]
+
+
 def test_normalised_sources_of_one_recipe_are_used_by_another_by_name(tmp_path: Path) -> None:
     outputs = {"normalized_dir": "stage_a/pool/documents"}
     first = parse_recipe(local_source(tmp_path, "notes", ROWS), outputs=outputs)
