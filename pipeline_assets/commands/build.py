@@ -16,7 +16,7 @@ from pipeline_assets.build.recipe import Recipe, upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_writing import write_new_recipe
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.run_targets import restore_manifest_copies, run_targets
+from pipeline_assets.build.run_targets import lacks_input, restore_manifest_copies, run_targets
 from pipeline_assets.build.run_warnings import check_result_line, warning_lines
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
@@ -208,7 +208,8 @@ def _build(
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    recipe.check_local_files(run.root)
+    to_build = [target for target in requested_targets if not lacks_input(target, requested_targets, run.root)]
+    recipe.check_local_files(run.root, to_build)
     outcomes = join_targets(requested_targets, run) if join else run_targets(requested_targets, run, keep_going=True)
     for outcome in outcomes:
         target = outcome.target

@@ -105,8 +105,8 @@ class NemotronRecipe(Recipe):
             targets += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in datasets]
         return targets
 
-    def check_local_files(self, root: Path) -> None:
-        targets = self.targets()
+    def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
+        targets = self.targets() if targets is None else targets
         near = self.deduplicate.near if self.deduplicate else None
         check_near_search(near, "deduplicate", targets, NEAR_DUPLICATES.name, root)
         check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)

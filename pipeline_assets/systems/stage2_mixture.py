@@ -56,6 +56,7 @@ from pipeline_assets.systems.checks import (
     no_document_is_outsized,
     unknown_tokens_within_limit,
 )
+from pipeline_assets.systems.early_checks import is_to_be_built
 
 
 class Stage2Recipe(Recipe):
@@ -157,14 +158,14 @@ class Stage2Recipe(Recipe):
             self.name, content, upstream, partition=corpus_name, folder=folder, count_limit=limit, **external
         )
 
-    def check_local_files(self, root: Path) -> None:
+    def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if a filter, the trainer or a tokenizer cannot be loaded."""
-        to_build = {target.kind.name for target in self.targets() if not target.matches_recipe(root)}
+        targets = self.targets() if targets is None else targets
         filters = {source.source: source.filters for source in self.sources}
-        filtered.check_filters(filters, self.targets(), FILTERED.name, root)
-        if TOKENIZER.name in to_build:
+        filtered.check_filters(filters, targets, FILTERED.name, root)
+        if is_to_be_built(targets, TOKENIZER.name, root):
             require_sentencepiece()
-        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizerSection):
+        if is_to_be_built(targets, TOKEN_SHARDS.name, root) and isinstance(self.tokenizer, ExternalTokenizerSection):
             path = root / self.tokenizer.path
             load_tokenizer(TokenizerFile(self.tokenizer.without_path(), path, section="tokenizer"))
 

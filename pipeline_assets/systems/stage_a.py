@@ -162,10 +162,10 @@ class StageARecipe(Recipe):
         upstream, arguments = [self._normalized_target(source)], filter_arguments(source.filters, self.refuse_licences)
         return self._source_target(FILTERED, source, upstream=upstream, **arguments)
 
-    def check_local_files(self, root: Path) -> None:
+    def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if a file or library that a later step needs is unusable."""
         filters = {source.source: source.filters for source in self.sources}
-        targets = self.targets()
+        targets = self.targets() if targets is None else targets
         check_filters(filters, targets, FILTERED.name, root)
         check_near_search(self.dedup.near if self.dedup else None, "dedup", targets, DEDUPLICATED.name, root)
         check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
