@@ -1,18 +1,45 @@
 """Checks, before a build, of files and libraries that its later steps need."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
-from pipeline_assets.corpus.dedup.recipe import NearRecipe
+from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.stores.object_source import source_path, source_url
+from pipeline_assets.spine.artifact import open_artifact, read_manifest
+from pipeline_assets.spine.errors import UsageError, combine_errors
 
 
 def is_to_be_built(targets: Iterable[Target], kind_name: str, root: Path) -> bool:
     """Return True if a target of this kind is missing or stale."""
     return not all(target.matches_recipe(root) for target in targets if target.kind.name == kind_name)
+
+
+def check_artifacts(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
+    """Check the artifacts of other recipes that builds of `targets` read.
+
+    Raise UsageError, which lists all artifacts that are missing, or whose signatures `dedup` cannot compare.
+    """
+    built = {target.folder for target in targets}  # a recipe may name its own artifact
+    needed = {
+        upstream.folder: upstream.kind
+        for target in targets
+        if any(upstream.is_external for upstream in target.upstream) and not target.matches_recipe(root)
+        for upstream in target.upstream
+        if upstream.is_external and upstream.folder not in built
+    }
+    missing = [root / folder for folder in needed if read_manifest(root / folder) is None]
+    if missing:
+        fix = "build it first, or correct the recipe"
+        raise combine_errors([UsageError("no artifact is sealed here", folder, fix) for folder in missing])
+    signatures = [folder for folder, kind in needed.items() if kind.stage.name == SIGNATURES_STAGE.name]
+    if dedup is not None and signatures:
+        from pipeline_assets.corpus.dedup.signature_store import open_stores
+
+        open_stores({str(folder): open_artifact(root / folder) for folder in signatures}, dedup)
 
 
 def check_evaluation_sets(

@@ -50,13 +50,13 @@ from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import sections_at
+from pipeline_assets.systems import early_checks
 from pipeline_assets.systems.checks import (
     draws_are_deduplicated,
     no_document_is_outsized,
     removals_within_caps,
     unknown_tokens_within_limit,
 )
-from pipeline_assets.systems.early_checks import check_evaluation_sets, check_near_search, is_to_be_built
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 from pipeline_assets.systems.filtered import FILTERED, check_filters, filter_arguments
 
@@ -166,10 +166,13 @@ class StageARecipe(Recipe):
         """Raise InputError if a file or library that a later step needs is unusable."""
         filters = {source.source: source.filters for source in self.sources}
         targets = self.targets() if targets is None else targets
+        early_checks.check_artifacts(targets, root, self.dedup)
         check_filters(filters, targets, FILTERED.name, root)
-        check_near_search(self.dedup.near if self.dedup else None, "dedup", targets, DEDUPLICATED.name, root)
-        check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
-        if self.pack is not None and is_to_be_built(targets, PACKED.name, root):
+        early_checks.check_near_search(
+            self.dedup.near if self.dedup else None, "dedup", targets, DEDUPLICATED.name, root
+        )
+        early_checks.check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
+        if self.pack is not None and early_checks.is_to_be_built(targets, PACKED.name, root):
             self.pack.check_tokenizer(root)
 
     def revisions(self) -> list[tuple[str, str]]:

@@ -13,8 +13,10 @@ from stage_a_build import build, local_source, parse_recipe
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 FAISS = {"near": {"faiss": {}}}
+SCORING = {"model": {"path": "model"}}
 
 
 def stage_a_recipe(folder: Path) -> Recipe:
@@ -46,6 +48,52 @@ def test_missing_faiss_is_no_error_if_the_corpus_is_deduplicated(
     monkeypatch.setitem(sys.modules, "faiss", None)
 
     recipe.check_local_files(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_missing_artifacts_of_other_recipes_are_errors_before_the_build(
+    command: str, tmp_path: Path, corpusmill: Corpusmill
+) -> None:
+    source, data = local_source(tmp_path, "notes", [{"text": "one"}]), tmp_path / "data"
+    seen = [f"stage_a/{name}/signatures/{name}" for name in ("first", "second")]
+    path = tmp_path / "mixed.yaml"
+    path.write_text(json.dumps({"system": "stage_a", "name": "mixed", "sources": [source], "dedup": {}, "seen": seen}))
+
+    result = corpusmill(command, path, "--data", data)
+
+    fix = "build it first, or correct the recipe"
+    lines = [f"corpusmill: {data}/{folder}: no artifact is sealed here; {fix}" for folder in seen]
+    assert (result.returncode, result.stderr.splitlines()) == (2, lines)
+
+
+def test_signatures_with_other_settings_are_an_error_before_the_build(tmp_path: Path) -> None:
+    source, outputs = local_source(tmp_path, "notes", [{"text": "one", "key": "1"}]), {"signatures": True}
+    build(parse_recipe(source, dedup={"near": {}}, outputs=outputs, name="first"), tmp_path)
+    near = {"minhash": {"shingle_words": 3}}
+    later = parse_recipe(source, dedup={"near": near}, seen=["stage_a/first/signatures/first"], name="later")
+
+    line = refusal(lambda: later.check_local_files(tmp_path), UsageError)
+
+    assert line.startswith(f"{tmp_path}/stage_a/first/signatures/first: signatures cannot be compared: ")
+
+
+@pytest.mark.parametrize("system", ["nemotron", "stage2"])
+def test_missing_pools_and_shards_are_errors_before_the_build(system: str, tmp_path: Path) -> None:
+    if system == "nemotron":
+        pools = {"folder": "pools/chats", "dataset": "chats", "splits": ["low"]}
+        recipe: Recipe = NemotronRecipe.from_mapping(
+            {"system": system, "name": "scored", "sealed_pools": [pools], "scoring": SCORING}, "scored.yaml"
+        )
+    else:
+        segments = {"segments": [{"name": "one", "tokens": 10, "weights": {"notes": 1}}]}
+        recipe = Stage2Recipe.from_mapping(
+            {"system": system, "name": "cut", "mixture": "first", "segments": segments}, "cut.yaml"
+        )
+
+    folder = {"nemotron": "pools/chats", "stage2": "stage2/first/shards/notes"}[system]
+    assert refusal(lambda: recipe.check_local_files(tmp_path), UsageError) == (
+        f"{tmp_path}/{folder}: no artifact is sealed here; build it first, or correct the recipe"
+    )
 
 
 def test_files_of_steps_that_a_command_leaves_out_are_not_needed(tmp_path: Path, corpusmill: Corpusmill) -> None:
