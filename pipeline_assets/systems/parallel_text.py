@@ -36,6 +36,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
+from pipeline_assets.systems.early_checks import is_to_be_built
 
 
 class ParallelRecipe(Recipe):
@@ -69,6 +70,14 @@ class ParallelRecipe(Recipe):
         model = None if self.encode.model is None else TokenizerPath(Path(self.encode.model))
         limit = LossLimit(self.encode.max_unknown_fraction)
         return [TOKEN_CACHE.target(self.name, content, [sample], external_inputs=model, count_limit=limit)]
+
+    def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
+        """Raise InputError if SentencePiece is missing, or the external model is unusable."""
+        targets = self.targets() if targets is None else targets
+        if self.encode is not None and is_to_be_built(targets, TOKEN_CACHE.name, root):
+            from pipeline_assets.corpus.parallel_text.pair_model import check_model
+
+            check_model(self.encode, None if self.encode.model is None else root / self.encode.model)
 
     def revisions(self) -> Sequence[tuple[str, str]]:
         if self.source.dataset is None or self.source.revision is None:

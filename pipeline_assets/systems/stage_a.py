@@ -164,20 +164,16 @@ class StageARecipe(Recipe):
 
     def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if a file or library that a later step needs is unusable."""
-        filters = {source.source: source.filters for source in self.sources}
-        targets = self.targets() if targets is None else targets
+        targets, near = self.targets() if targets is None else targets, self.dedup.near if self.dedup else None
         early_checks.check_artifacts(targets, root, self.dedup)
-        check_filters(filters, targets, FILTERED.name, root)
-        early_checks.check_near_search(
-            self.dedup.near if self.dedup else None, "dedup", targets, DEDUPLICATED.name, root
-        )
+        check_filters({source.source: source.filters for source in self.sources}, targets, FILTERED.name, root)
+        early_checks.check_near_search(near, "dedup", targets, DEDUPLICATED.name, root)
         early_checks.check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
         if self.pack is not None and early_checks.is_to_be_built(targets, PACKED.name, root):
             self.pack.check_tokenizer(root)
 
     def revisions(self) -> list[tuple[str, str]]:
-        hub_sources = [source for source in self.sources if isinstance(source, source_kinds.HubSource)]
-        return [(source.dataset, source.revision) for source in hub_sources]
+        return [(hub.dataset, hub.revision) for hub in self.sources if isinstance(hub, source_kinds.HubSource)]
 
     def _step_folder(self, step: str) -> Path:
         configured = self.outputs.normalized_dir if self.outputs else None

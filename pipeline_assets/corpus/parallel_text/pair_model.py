@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.tokens.pinned_file import read_pinned
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel, parse_sentencepiece
-from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, train_unigram
+from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, require_sentencepiece, train_unigram
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
 _SECTION = "encode"  # section of the recipe that has the keys of the training
@@ -45,6 +45,14 @@ def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, external_mod
         except UsageError:
             logger.info("%d pieces are too few for the characters of the train split; training %d", pieces, allowed)
             return train_unigram(texts, recipe.model_copy(update={"vocab_size": allowed}), _SECTION).model
+
+
+def check_model(recipe: EncodeRecipe, external_model: Path | None) -> None:
+    """Raise UsageError if SentencePiece is missing; InputError if the model is unusable."""
+    if external_model is None:
+        require_sentencepiece()
+    else:
+        load_model(read_or_train_model((), recipe, external_model), external_model)
 
 
 def load_model(model_bytes: bytes, where: Path) -> SentencePieceModel:

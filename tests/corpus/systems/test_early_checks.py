@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from command_results import Corpusmill
+from parallel_build import contents, write_set
 from refusals import refusal
 from stage_a_build import build, local_source, parse_recipe
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.nemotron import NemotronRecipe
+from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 FAISS = {"near": {"faiss": {}}}
@@ -94,6 +96,24 @@ def test_missing_pools_and_shards_are_errors_before_the_build(system: str, tmp_p
     assert refusal(lambda: recipe.check_local_files(tmp_path), UsageError) == (
         f"{tmp_path}/{folder}: no artifact is sealed here; build it first, or correct the recipe"
     )
+
+
+def test_the_model_of_sentence_pairs_is_checked_before_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_set(tmp_path / "set")
+    content = contents({"path": "set", "files": ["{split}-*.parquet"]})
+    pinned = {"model": "none.model", "model_sha256": "0" * 64}
+    trained, external = (
+        ParallelRecipe.from_mapping(content | {"encode": encode}, "pairs.yaml") for encode in ({}, pinned)
+    )
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+
+    package = refusal(lambda: trained.check_local_files(tmp_path), UsageError)
+    model = refusal(lambda: external.check_local_files(tmp_path))
+
+    assert package.startswith("tokenizers: sentencepiece is not installed; ")
+    assert model.startswith(f"{tmp_path}/none.model: cannot read the tokenizer file (No such file or directory); ")
 
 
 def test_files_of_steps_that_a_command_leaves_out_are_not_needed(tmp_path: Path, corpusmill: Corpusmill) -> None:
