@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from pipeline_assets.build.pins.model_pin import ModelFolder, raise_if_too_long
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
@@ -18,10 +19,13 @@ def is_to_be_built(targets: Iterable[Target], kind_name: str, root: Path) -> boo
     return not all(target.matches_recipe(root) for target in targets if target.kind.name == kind_name)
 
 
-def check_artifacts(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
-    """Check the artifacts of other recipes that builds of `targets` read.
+def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
+    """Check the artifacts of other recipes, and the local models, that builds of `targets` read.
 
-    Raise UsageError, which lists all artifacts that are missing, or whose signatures `dedup` cannot compare.
+    Raises:
+        UsageError: Artifacts are missing (all are listed), `dedup` cannot compare their signatures, a model's folder is
+            missing, or `max_length` exceeds the model's maximum length.
+        InputError: A model is not supported.
     """
     built = {target.folder for target in targets}  # a recipe may name its own artifact
     needed = {
@@ -40,6 +44,16 @@ def check_artifacts(targets: Sequence[Target], root: Path, dedup: DedupRecipe | 
         from pipeline_assets.corpus.dedup.signature_store import open_stores
 
         open_stores({str(folder): open_artifact(root / folder) for folder in signatures}, dedup)
+    _check_model_folders(targets, root)
+
+
+def _check_model_folders(targets: Iterable[Target], root: Path) -> None:
+    for target in targets:
+        for model in (target, *target.upstream):
+            if isinstance(model.external_inputs, ModelFolder) and not target.matches_recipe(root):
+                chosen = model.external_inputs.resolve_path(root).choose_files()
+                if "scoring" in target.recipe:
+                    raise_if_too_long(target.recipe["scoring"]["max_length"], chosen.decisions["max_positions"])
 
 
 def check_evaluation_sets(

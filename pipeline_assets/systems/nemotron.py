@@ -35,8 +35,8 @@ from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.recipe_validation import RecipeProblem
+from pipeline_assets.systems import early_checks
 from pipeline_assets.systems.checks import coverage_within_inventory
-from pipeline_assets.systems.early_checks import check_artifacts, check_evaluation_sets, check_near_search
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, template_targets
 
@@ -107,10 +107,10 @@ class NemotronRecipe(Recipe):
 
     def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         targets = self.targets() if targets is None else targets
-        check_artifacts(targets, root)
+        early_checks.check_inputs(targets, root)
         near = self.deduplicate.near if self.deduplicate else None
-        check_near_search(near, "deduplicate", targets, NEAR_DUPLICATES.name, root)
-        check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
+        early_checks.check_near_search(near, "deduplicate", targets, NEAR_DUPLICATES.name, root)
+        early_checks.check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
 
     def _raw_target(self, section: SplitSource, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}

@@ -165,7 +165,7 @@ class StageARecipe(Recipe):
     def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if a file or library that a later step needs is unusable."""
         targets, near = self.targets() if targets is None else targets, self.dedup.near if self.dedup else None
-        early_checks.check_artifacts(targets, root, self.dedup)
+        early_checks.check_inputs(targets, root, self.dedup)
         check_filters({source.source: source.filters for source in self.sources}, targets, FILTERED.name, root)
         early_checks.check_near_search(near, "dedup", targets, DEDUPLICATED.name, root)
         early_checks.check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)

@@ -219,16 +219,20 @@ def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, te
     and load the tokenizer; for Harmony rows, it must have Harmony's control tokens.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
-    max_positions = pin.identity.decisions["max_positions"]
-    if recipe.max_length is not None and max_positions is not None and recipe.max_length > max_positions:
-        what = f"must be at most the model's {max_positions:,} tokens, got {recipe.max_length:,}"
-        raise UsageError(what, RecipeKey("scoring.max_length"), f"set {max_positions} or less")
+    raise_if_too_long(recipe.max_length, pin.identity.decisions["max_positions"])
     is_chat, tokenizer = uses_chat_template(template), None
     if recipe.tokenizer == "model":
         with tokenizer_folder(pin_target, run) as folder:
             tokenizer = load_model_tokenizer(folder, not is_chat)
     if is_chat:
         require_tokenizer(template, tokenizer)
+
+
+def raise_if_too_long(max_length: int | None, max_positions: int | None) -> None:
+    """Raise UsageError if `max_length` exceeds the maximum length of a model."""
+    if max_length is not None and max_positions is not None and max_length > max_positions:
+        what = f"must be at most the model's {max_positions:,} tokens, got {max_length:,}"
+        raise UsageError(what, RecipeKey("scoring.max_length"), f"set {max_positions} or less")
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from command_results import Corpusmill
 from parallel_build import contents, write_set
 from refusals import refusal
 from stage_a_build import build, local_source, parse_recipe
+from tiny_scoring import build_rows, save_whole_model, scoring_recipe, write_pool
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import UsageError
@@ -114,6 +115,27 @@ def test_the_model_of_sentence_pairs_is_checked_before_the_build(
 
     assert package.startswith("tokenizers: sentencepiece is not installed; ")
     assert model.startswith(f"{tmp_path}/none.model: cannot read the tokenizer file (No such file or directory); ")
+
+
+@pytest.mark.parametrize("section", ["scoring", "rows"])
+def test_a_missing_model_folder_is_an_error_before_the_build(section: str, tmp_path: Path) -> None:
+    dataset = {"dataset": "maker/chats", "revision": "a" * 40, "splits": ["low"], "domain": "math"}
+    content: dict[str, Any] = {"rows": {}, "deduplicate": {}, "pools": {}, "datasets": [dataset]}
+    content |= {"scoring": SCORING} if section == "scoring" else {"rows": {"template": {"path": "model"}}}
+    recipe = NemotronRecipe.from_mapping({"system": "nemotron", "name": "chats", **content}, "chats.yaml")
+
+    line = refusal(lambda: recipe.check_local_files(tmp_path), UsageError)
+
+    assert line == f"{tmp_path}/model: folder not found; correct the model's `path`"
+
+
+def test_a_max_length_above_that_of_a_local_model_is_an_error_before_the_build(tmp_path: Path) -> None:
+    save_whole_model(tmp_path / "model")
+    recipe = scoring_recipe(write_pool(tmp_path / "pool", build_rows(1)), tmp_path / "model", max_length=100_000)
+
+    line = refusal(lambda: NemotronRecipe.from_mapping(recipe, "mine.yaml").check_local_files(tmp_path), UsageError)
+
+    assert line == "scoring.max_length: must be at most the model's 4,096 tokens, got 100,000; set 4096 or less"
 
 
 def test_files_of_steps_that_a_command_leaves_out_are_not_needed(tmp_path: Path, corpusmill: Corpusmill) -> None:
