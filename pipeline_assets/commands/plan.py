@@ -18,8 +18,11 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import open_interactive_hub
 from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, SourceEstimate
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.systems.early_checks import check_scorer
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
+from resources.launchers import remote_launcher_factory
 
 _INDENT, _LINE_WIDTH, _MAX_LISTED = "  ", 120, 2
 _UNITS_BY_FIGURE = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
@@ -40,6 +43,11 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
     terminal.print_lines(parsed.warnings(), err=True)
     with terminal.explain_recipe_keys(path):
         parsed.check_local_files(run.root)
+        if remote_launcher_factory(os.environ) is None:
+            try:
+                check_scorer(parsed.targets(), run.root)
+            except UsageError as error:  # `run` refuses it here, but another machine may run it
+                terminal.print_lines([f"WARNING {error}"], err=True)
         planned = plan_recipe(artifact_statuses(run.root, parsed.targets()), run)
     content = {"recipe": recipe, "path": path, "data": data} | _plan_json(planned, data) if as_json else {}
     terminal.print_answer(as_json, content, _plan_lines(planned, f"{recipe}  {path}"))

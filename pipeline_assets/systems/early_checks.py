@@ -9,6 +9,7 @@ from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.readers.source_folder import list_files
+from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, require_gpu, require_torch
 from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.spine.errors import UsageError, combine_errors
@@ -54,6 +55,19 @@ def _check_model_folders(targets: Iterable[Target], root: Path) -> None:
                 chosen = model.external_inputs.resolve_path(root).choose_files()
                 if "scoring" in target.recipe:
                     raise_if_too_long(target.recipe["scoring"]["max_length"], chosen.decisions["max_positions"])
+
+
+def check_scorer(targets: Iterable[Target], root: Path) -> None:
+    """Raise UsageError if a build scores rows, and PyTorch or the GPU of its recipe is missing on this machine."""
+    devices = {
+        target.recipe["scoring"]["device"]
+        for target in targets
+        if target.stage.name == SCORES_STAGE.name and not target.matches_recipe(root)
+    }
+    if "cuda" in devices:
+        require_gpu()
+    elif devices:
+        require_torch()
 
 
 def check_evaluation_sets(

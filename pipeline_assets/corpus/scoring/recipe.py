@@ -1,10 +1,12 @@
 """Recipe section of NLL scores, with the detection of GPUs."""
 
+from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
 import pydantic
 
 from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
@@ -70,6 +72,13 @@ class ScoringRecipe(RecipeSection):
         return self.dtype or ("float32" if self.device == "cpu" else "bfloat16")
 
 
+def require_torch() -> None:
+    """Raise UsageError if PyTorch or transformers is not installed."""
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise not_installed_error(ModuleNotFoundError(name=package), "scoring")
+
+
 def detect_device() -> Device:
     """Return `cuda` if PyTorch finds a GPU, else `cpu`; UsageError without PyTorch."""
     try:
@@ -78,6 +87,13 @@ def detect_device() -> Device:
         raise not_installed_error(error, "scoring") from None
     # Not `can_start_cuda`: processes that are forked after it cannot use CUDA.
     return "cuda" if torch.cuda.device_count() else "cpu"
+
+
+def require_gpu() -> None:
+    """Raise UsageError if PyTorch finds no GPU or is not installed."""
+    if detect_device() != "cuda":
+        what, fix = "no GPU found that PyTorch can use", "set `scoring.device` to cpu"
+        raise UsageError(what, RecipeKey("scoring.device"), f"{fix}, or install a CUDA build")
 
 
 def can_start_cuda() -> bool:

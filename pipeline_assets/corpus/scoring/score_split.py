@@ -19,13 +19,13 @@ from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_ta
 from pipeline_assets.corpus.formats.python_columns import fill_null, to_column
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.pool_selection import Selection
-from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, detect_device
+from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, require_gpu
 from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard
 from pipeline_assets.corpus.scoring.scores import SCORES_FILE, SCORES_SCHEMA, SCORES_WITH_TOKENS_SCHEMA, percentiles
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, StageRunner, stage_runner
-from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
@@ -106,9 +106,7 @@ def _count_parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
     """
     if recipe.device == "cpu":
         return max(settings.workers, 1)
-    if detect_device() != "cuda":
-        what, fix = "no GPU found that PyTorch can use", "set `scoring.device` to cpu"
-        raise UsageError(what, RecipeKey("scoring.device"), f"{fix}, or install a CUDA build")
+    require_gpu()
     import torch
 
     return 1 if recipe.spreads else max(torch.cuda.device_count(), 1)

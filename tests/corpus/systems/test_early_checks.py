@@ -10,10 +10,11 @@ from command_results import Corpusmill
 from parallel_build import contents, write_set
 from refusals import refusal
 from stage_a_build import build, local_source, parse_recipe
-from tiny_scoring import build_rows, save_whole_model, scoring_recipe, write_pool
+from tiny_scoring import SCORES, build_rows, save_whole_model, scoring_recipe, write_pool
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.systems.early_checks import check_scorer
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
@@ -136,6 +137,35 @@ def test_a_max_length_above_that_of_a_local_model_is_an_error_before_the_build(t
     line = refusal(lambda: NemotronRecipe.from_mapping(recipe, "mine.yaml").check_local_files(tmp_path), UsageError)
 
     assert line == "scoring.max_length: must be at most the model's 4,096 tokens, got 100,000; set 4096 or less"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_missing_torch_is_an_error_before_a_build_of_scores(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = scoring_recipe(write_pool(tmp_path / "pool", build_rows(1)), tmp_path / "model", device=device)
+    targets = NemotronRecipe.from_mapping(recipe, "mine.yaml").targets()
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    line = refusal(lambda: check_scorer(targets, tmp_path), UsageError)
+    check_scorer([target for target in targets if target.kind.name != SCORES], tmp_path)
+
+    assert line.startswith("scoring: torch is not installed; ")
+
+
+def test_a_missing_gpu_is_an_error_before_the_build(tmp_path: Path, corpusmill: Corpusmill) -> None:
+    save_whole_model(tmp_path / "model")
+    recipe = scoring_recipe(write_pool(tmp_path / "pool", build_rows(1)), tmp_path / "model", device="cuda")
+    (tmp_path / "mine.yaml").write_text(json.dumps(recipe))
+
+    run, plan = (
+        corpusmill(command, tmp_path / "mine.yaml", "--data", tmp_path / "data", env={"CUDA_VISIBLE_DEVICES": ""})
+        for command in ("run", "plan")
+    )
+
+    assert (run.returncode, "no GPU found that PyTorch can use" in run.stderr) == (2, True), run.stderr
+    assert plan.returncode == 0 and plan.stderr.startswith("WARNING scoring.device: no GPU found"), plan.stderr
+    assert not (tmp_path / "data/nemotron").exists()
 
 
 def test_files_of_steps_that_a_command_leaves_out_are_not_needed(tmp_path: Path, corpusmill: Corpusmill) -> None:
