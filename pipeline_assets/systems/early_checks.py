@@ -8,9 +8,20 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
-from pipeline_assets.corpus.readers.source_folder import list_files
+from pipeline_assets.corpus.normalize.sources import (
+    FileSource,
+    LocalSource,
+    Source,
+    StackExchangeSource,
+    to_source_folder,
+)
+from pipeline_assets.corpus.normalize.stage import NORMALIZE_STAGE
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, list_files
+from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, require_py7zr
+from pipeline_assets.corpus.readers.whole_files import extractor_versions
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, require_gpu, require_torch
 from pipeline_assets.corpus.stores.object_source import source_path, source_url
+from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.spine.errors import UsageError, combine_errors
 
@@ -21,11 +32,11 @@ def is_to_be_built(targets: Iterable[Target], kind_name: str, root: Path) -> boo
 
 
 def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
-    """Check the artifacts of other recipes, and the local models, that builds of `targets` read.
+    """Check artifacts of other recipes, local models and object stores that builds of `targets` read.
 
     Raises:
         UsageError: Artifacts are missing (all are listed), `dedup` cannot compare their signatures, a model's folder is
-            missing, or `max_length` exceeds the model's maximum length.
+            missing, `max_length` exceeds the model's maximum length, or obstore is not installed.
         InputError: A model is not supported.
     """
     built = {target.folder for target in targets}  # a recipe may name its own artifact
@@ -46,6 +57,7 @@ def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | Non
 
         open_stores({str(folder): open_artifact(root / folder) for folder in signatures}, dedup)
     _check_model_folders(targets, root)
+    _check_stores(targets, root)
 
 
 def _check_model_folders(targets: Iterable[Target], root: Path) -> None:
@@ -55,6 +67,31 @@ def _check_model_folders(targets: Iterable[Target], root: Path) -> None:
                 chosen = model.external_inputs.resolve_path(root).choose_files()
                 if "scoring" in target.recipe:
                     raise_if_too_long(target.recipe["scoring"]["max_length"], chosen.decisions["max_positions"])
+
+
+def _check_stores(targets: Iterable[Target], root: Path) -> None:
+    for target in targets:
+        pinned = target.external_inputs
+        url = source_url(pinned.path) if isinstance(pinned, SourceFolder) else None
+        if url is not None and not target.matches_recipe(root):
+            ObjectStore.open(url)
+
+
+def check_packages(sources: Iterable[Source], targets: Iterable[Target], root: Path) -> None:
+    """Raise InputError if a package is missing that a build needs to read the files of a local source."""
+    files_by_name = {source.source: source for source in sources if isinstance(source, FileSource)}
+    for target in targets:
+        source = files_by_name.get(str(target.partition))
+        if source is None or target.stage.name != NORMALIZE_STAGE.name or target.matches_recipe(root):
+            continue
+        folder = to_source_folder(source).resolve_path(root)
+        files = folder.files() if source_url(folder.path) is None else ()
+        if isinstance(source, StackExchangeSource):
+            for archive in filter(is_archive, (file.path for file in files)):
+                require_py7zr(archive)
+        elif isinstance(source, LocalSource):
+            names = (file.name for file in files)
+            extractor_versions(source.detect_format(name) for name in names if not source.is_license_file(name))
 
 
 def check_scorer(targets: Iterable[Target], root: Path) -> None:

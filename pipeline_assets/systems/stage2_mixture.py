@@ -56,7 +56,7 @@ from pipeline_assets.systems.checks import (
     no_document_is_outsized,
     unknown_tokens_within_limit,
 )
-from pipeline_assets.systems.early_checks import check_inputs, is_to_be_built
+from pipeline_assets.systems.early_checks import check_inputs, check_packages, is_to_be_built
 
 
 class Stage2Recipe(Recipe):
@@ -162,6 +162,7 @@ class Stage2Recipe(Recipe):
         """Raise InputError if a filter, the trainer or a tokenizer cannot be loaded."""
         targets = self.targets() if targets is None else targets
         check_inputs(targets, root)
+        check_packages(self.sources, targets, root)
         filters = {source.source: source.filters for source in self.sources}
         filtered.check_filters(filters, targets, FILTERED.name, root)
         if is_to_be_built(targets, TOKENIZER.name, root):

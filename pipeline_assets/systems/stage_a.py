@@ -166,6 +166,7 @@ class StageARecipe(Recipe):
         """Raise InputError if a file or library that a later step needs is unusable."""
         targets, near = self.targets() if targets is None else targets, self.dedup.near if self.dedup else None
         early_checks.check_inputs(targets, root, self.dedup)
+        early_checks.check_packages(self.sources, targets, root)
         check_filters({source.source: source.filters for source in self.sources}, targets, FILTERED.name, root)
         early_checks.check_near_search(near, "dedup", targets, DEDUPLICATED.name, root)
         early_checks.check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,30 @@ def test_a_missing_gpu_is_an_error_before_the_build(tmp_path: Path, corpusmill: 
     assert (run.returncode, "no GPU found that PyTorch can use" in run.stderr) == (2, True), run.stderr
     assert plan.returncode == 0 and plan.stderr.startswith("WARNING scoring.device: no GPU found"), plan.stderr
     assert not (tmp_path / "data/nemotron").exists()
+
+
+def test_missing_readers_of_files_are_errors_before_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    notes = local_source(tmp_path, "notes", [{"text": "one"}])
+    for name in ("page.pdf", "site.7z"):
+        (tmp_path / name).write_bytes(b"7z\xbc\xaf\x27\x1c")
+    pages = notes | {"source": "pages", "path": str(tmp_path), "files": ["*.pdf"], "columns": None}
+    site = {"kind": "stackexchange", "source": "site", "path": str(tmp_path), "files": ["*.7z"], "host": "a.org"}
+    stored = notes | {"source": "stored", "path": "s3://bucket/notes"}
+    quiz = {"name": "quiz", "path": "s3://bucket/quiz", "files": ["*.jsonl"], "columns": {"text": ["text"]}}
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    for package in ("py7zr", "obstore.store"):
+        monkeypatch.setitem(sys.modules, package, None)
+
+    def line(*sources: Any, **sections: Any) -> str:
+        return refusal(lambda: parse_recipe(*sources, **sections).check_local_files(tmp_path))
+
+    assert "pypdf" in line(notes, pages) and "[office]" in line(notes, pages)
+    assert line(notes, site | {"domain": "a"}).startswith(f"{tmp_path}/site.7z: reading a .7z needs py7zr; ")
+    assert line(notes, stored).startswith("objects: obstore.store is not installed; ")
+    assert line(notes, decontamination={"evaluation": [quiz]}).startswith("objects: obstore.store is not installed; ")
 
 
 def test_files_of_steps_that_a_command_leaves_out_are_not_needed(tmp_path: Path, corpusmill: Corpusmill) -> None:
