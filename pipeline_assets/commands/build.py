@@ -28,7 +28,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import is_json_log
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.sealed_folder import find_artifact_above
-from pipeline_assets.systems.early_checks import check_scorer
+from pipeline_assets.systems.early_checks import check_occupied, check_scorer
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 
@@ -210,6 +210,8 @@ def _build(
     built: set[str] = set()
     failures: dict[str, InputError] = {}
     to_build = [target for target in requested_targets if not lacks_input(target, requested_targets, run.root)]
+    if not run.replace:
+        check_occupied(to_build, run.root)
     recipe.check_local_files(run.root, to_build)
     if run.remote_launcher is None:
         check_scorer(to_build, run.root)

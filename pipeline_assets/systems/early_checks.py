@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from pipeline_assets.build.build_target import raise_if_occupied
 from pipeline_assets.build.pins.model_pin import ModelFolder, raise_if_too_long
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
@@ -22,13 +23,26 @@ from pipeline_assets.corpus.readers.whole_files import extractor_versions
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, require_gpu, require_torch
 from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.corpus.stores.object_store import ObjectStore
-from pipeline_assets.spine.artifact import open_artifact, read_manifest
+from pipeline_assets.spine.artifact import open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.errors import UsageError, combine_errors
 
 
 def is_to_be_built(targets: Iterable[Target], kind_name: str, root: Path) -> bool:
     """Return True if a target of this kind is missing or stale."""
     return not all(target.matches_recipe(root) for target in targets if target.kind.name == kind_name)
+
+
+def check_occupied(targets: Iterable[Target], root: Path) -> None:
+    """Raise UsageError if builds without `--replace` will be refused, because other settings built an artifact.
+
+    Pins, which may be replaced, and artifacts of which only an input changed are not checked: the input may be rebuilt
+    with equal content.
+    """
+    for target in targets:
+        if target.upstream and not target.members and (sealed := try_read_manifest(root / target.folder)) is not None:
+            built = sealed.identity.recipe, sealed.identity.stage, sealed.identity.tokenizer
+            if built != (target.recipe, target.stage, target.tokenizer):
+                raise_if_occupied(target, root, replace=False)
 
 
 def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:

@@ -1,6 +1,7 @@
 """Missing files and libraries of later steps are found before a build."""
 
 import json
+import shutil
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -191,6 +192,25 @@ def test_missing_readers_of_files_are_errors_before_the_build(tmp_path: Path, mo
     assert line(notes, site | {"domain": "a"}).startswith(f"{tmp_path}/site.7z: reading a .7z needs py7zr; ")
     assert line(notes, stored).startswith("objects: obstore.store is not installed; ")
     assert line(notes, decontamination={"evaluation": [quiz]}).startswith("objects: obstore.store is not installed; ")
+
+
+def test_an_artifact_of_other_settings_is_an_error_before_a_source_is_built(
+    tmp_path: Path, corpusmill: Corpusmill
+) -> None:
+    sources = [local_source(tmp_path, name, [{"text": name, "key": name}]) for name in ("notes", "pages")]
+    path, data = tmp_path / "mixed.yaml", tmp_path / "data"
+    recipe: dict[str, Any] = {"system": "stage_a", "name": "mixed", "dedup": {}}
+    path.write_text(json.dumps(recipe | {"sources": sources[:1]}))
+    corpusmill("run", path, "--data", data)
+    path.write_text(json.dumps(recipe | {"sources": sources}))
+
+    refused = corpusmill("run", path, "--data", data)
+
+    assert refused.returncode == 2 and "deduplicated/mixed: another version is sealed here: " in refused.stderr
+    assert not (data / "stage_a/mixed/normalized/pages").exists()
+    shutil.rmtree(data / "stage_a/mixed/filtered/notes")
+    path.write_text(json.dumps(recipe | {"sources": sources[:1]}))
+    assert corpusmill("run", path, "--data", data).returncode == 0  # built again with equal content
 
 
 def test_files_of_steps_that_a_command_leaves_out_are_not_needed(tmp_path: Path, corpusmill: Corpusmill) -> None:
