@@ -40,7 +40,7 @@ def write_new_recipe(
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = recipe_class.from_mapping(content, path)
     for target in recipe.targets():
-        if target.external_inputs is None:
+        if target.external_inputs is None and not _may_be_kept(target, root):
             raise_if_occupied(target, root, replace)
     text = _add_edit_mark(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
     if path.exists():
@@ -105,6 +105,15 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
             raise UsageError(f"the recipe in this file built {target.folder}, the new one does not", path, fix)
         if new is not None and new.external_inputs is not None and new != target:
             _raise_if_input(new, root)
+
+
+def _may_be_kept(target: Target, root: Path) -> bool:
+    """Check whether a build keeps an artifact if its missing inputs are rebuilt with equal content."""
+    sealed = try_read_manifest(root / target.folder)
+    if sealed is None or all(try_read_manifest(root / upstream.folder) for upstream in target.upstream):
+        return False
+    identity = sealed.identity
+    return (identity.recipe, identity.stage, identity.tokenizer) == (target.recipe, target.stage, target.tokenizer)
 
 
 def _raise_if_input(target: Target, root: Path) -> None:

@@ -99,7 +99,7 @@ def check_packages(sources: Iterable[Source], targets: Iterable[Target], root: P
         if source is None or target.stage.name != NORMALIZE_STAGE.name or target.matches_recipe(root):
             continue
         folder = to_source_folder(source).resolve_path(root)
-        files = folder.files() if source_url(folder.path) is None else ()
+        files = folder.files() if source_url(folder.path) is None and folder.path.is_dir() else ()
         if isinstance(source, StackExchangeSource):
             for archive in filter(is_archive, (file.path for file in files)):
                 require_py7zr(archive)

@@ -1,5 +1,6 @@
 """Recipes that commands write: none for artifacts that another recipe built."""
 
+import shutil
 from pathlib import Path
 
 from refusals import refusal
@@ -23,6 +24,21 @@ def test_recipe_that_would_replace_artifacts_of_another_recipe_is_not_written(tm
     assert not (root / "recipes").exists()
     _, path = write_new_recipe(StageARecipe, other, root, "stage-a normalize", True)
     assert path == root / "recipes" / f"{content['name']}.yaml" and path.exists()
+
+
+def test_an_artifact_whose_inputs_are_missing_is_no_obstacle(tmp_path: Path) -> None:
+    source, root = (
+        local_source(tmp_path, "notes", [{"text": "five words are in here", "key": "note-0"}]),
+        tmp_path / "data",
+    )
+    content = recipe_content(NO_COMMIT) | {"sources": [source], "outputs": {"up_to": "normalized"}}
+    recipe, _ = write_new_recipe(StageARecipe, content, root, "stage-a normalize", False)
+    before = build(recipe, root)["stage_a/normalized/notes"].manifest
+    shutil.rmtree(root / "stage_a/mixed/raw")
+
+    again, _ = write_new_recipe(StageARecipe, content, root, "stage-a normalize", False)
+
+    assert build(again, root)["stage_a/normalized/notes"].manifest == before
 
 
 def test_a_recipe_with_an_unusable_file_is_not_written(tmp_path: Path) -> None:
