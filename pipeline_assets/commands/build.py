@@ -28,7 +28,6 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import is_json_log
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.sealed_folder import find_artifact_above
-from pipeline_assets.systems.early_checks import check_occupied, check_scorer
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 
@@ -206,6 +205,8 @@ def _build(
     join: bool = False,
 ) -> set[str]:
     """Build artifacts; return the roles of the artifacts that this process built."""
+    from pipeline_assets.systems.early_checks import check_occupied, check_scorer  # loads what `--help` does not need
+
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}

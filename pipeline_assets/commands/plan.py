@@ -19,7 +19,6 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import open_interactive_hub
 from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, SourceEstimate
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.systems.early_checks import check_scorer
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
 from resources.launchers import remote_launcher_factory
@@ -35,6 +34,8 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
 
     Example: corpusmill plan healing_text_v1
     """
+    from pipeline_assets.systems.early_checks import check_scorer  # loads what `--help` does not need
+
     terminal.log_to_stderr()
     path = recipe_path(recipe, data)
     root = data.absolute()
