@@ -125,11 +125,11 @@ def _format_rounded(number: int) -> str:
 def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
     rows = mixture.possible_rows
     fewer = f"request about {_format_rounded(rows)} row{'s' * (rows != 1)}, " if rows else "lower seq_len, "
-    if not all(source.missing for source in mixture.sources):
+    if not all(source.missing_tokens for source in mixture.sources):
         fewer += "lower its weight, "
     for source in mixture.sources:
-        if source.missing:
-            short = f"{source.source} falls short by about {_format_rounded(source.missing)} tokens"
+        if source.missing_tokens:
+            short = f"{source.source} falls short by about {_format_rounded(source.missing_tokens)} tokens"
             yield f"{short}; {fewer}or raise its max_epochs"
 
 

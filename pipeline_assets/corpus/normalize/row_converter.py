@@ -24,15 +24,15 @@ class RowConverter:
 
     Attributes:
         columns: Column of each Document field, or several columns as alternatives.
-        labels: Recipe section with the source, domain and default licence.
+        source_section: Recipe section with the source, domain and default licence.
         file_name: Name of the file in rejects and in the meta of its Documents.
         derive_id: Derives an id from the text of a row without an id.
-        default_licence: Licence of rows that do not state their own; None uses the licence of `labels`.
+        default_licence: Licence of rows that do not state their own; None uses the licence of `source_section`.
         fields_with_values: Document fields for which rows had values; the converter adds to this set.
     """
 
     columns: ColumnMap | LicensedColumns
-    labels: SourceLabels | HubRows
+    source_section: SourceLabels | HubRows
     file_name: str
     derive_id: DeriveId
     default_licence: LicenceTag | None = None
@@ -41,7 +41,7 @@ class RowConverter:
     def __post_init__(self) -> None:
         self._columns = [(field, name) for field, name in self.columns if name is not None]
         self._is_licensed = isinstance(self.columns, LicensedColumns)
-        self._licence = self.default_licence or LicenceTag(self.labels.license_tag, "recipe")
+        self._licence = self.default_licence or LicenceTag(self.source_section.license_tag, "recipe")
         self._reject = functools.partial(Reject, self.file_name)
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
@@ -64,8 +64,8 @@ class RowConverter:
         license_tag, evidence = self._row_licence(columns.get("license"))
         return Document(
             text=text,
-            source=self.labels.source,
-            domain=self.labels.domain,
+            source=self.source_section.source,
+            domain=self.source_section.domain,
             doc_id=doc_id or self.derive_id(text),
             license_tag=license_tag,
             created_at=to_iso_time(created_at),

@@ -144,7 +144,7 @@ class NormalizedSource(SourceSection):
 
 FileSource = WikipediaSource | StackExchangeSource | LocalSource
 Source = Annotated[HubSource | FileSource | NormalizedSource, pydantic.Field(discriminator="kind")]
-_ANY_SOURCE: pydantic.TypeAdapter[Source] = pydantic.TypeAdapter(Source)
+_SOURCE_ADAPTER: pydantic.TypeAdapter[Source] = pydantic.TypeAdapter(Source)
 _SECTIONS_BY_KIND: dict[str, type[HubSource | FileSource]] = {
     kind: section
     for section in (HubSource, *get_args(FileSource))
@@ -192,7 +192,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
 def _source_licence(section: Mapping[str, Any]) -> str | None:
     """Return a source's default licence tag; None if the section has no valid one."""
     with contextlib.suppress(pydantic.ValidationError):
-        source = _ANY_SOURCE.validate_python({key: section[key] for key in section if key != "filters"})
+        source = _SOURCE_ADAPTER.validate_python({key: section[key] for key in section if key != "filters"})
         if isinstance(source, WikipediaSource):
             return source.licence()[0]
         tag = getattr(source, "license_tag", None)
@@ -258,7 +258,7 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
                 files += list_files(folder, [pattern], excluded)
                 has_matches = True
             except UsageError as error:
-                yield _to_recipe_error((*keys, "files", position), error)
+                yield _to_recipe_problem((*keys, "files", position), error)
         if has_matches and not files:
             yield RecipeProblem((*keys, "exclude"), "all files of the source are excluded", "correct `exclude`")
         if licences := "".join(_only_strings([section.get("license_files")])):
@@ -279,8 +279,8 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
             try:
                 check_first_rows(files, LicensedColumns.model_validate(section.get("columns", {})))
             except UsageError as error:
-                yield _to_recipe_error((*keys, "columns"), error)
+                yield _to_recipe_problem((*keys, "columns"), error)
 
 
-def _to_recipe_error(keys: tuple[str | int, ...], error: UsageError) -> RecipeProblem:
+def _to_recipe_problem(keys: tuple[str | int, ...], error: UsageError) -> RecipeProblem:
     return RecipeProblem(keys, f"{error.where}: {error.what}", error.fix)

@@ -65,7 +65,7 @@ class DrawnDocuments:
             step = max(1, _CHUNK_DRAWS // (source.epochs + 1))
             for start in range(0, shard.documents, step):
                 stop = min(start + step, shard.documents)
-                documents, epochs, draws = self._number_draws(source, first - source.first_document, start, stop)
+                documents, epochs, draws = self._list_draws(source, first - source.first_document, start, stop)
                 tokens = table.tokens[documents]
                 packed = tokens.copy()
                 if self.numbered_draws.cut is not None:
@@ -79,7 +79,7 @@ class DrawnDocuments:
                 columns = [
                     table.doc_ids.take(chosen),
                     repeat_text(shard.source, len(draws)),
-                    repeat_text(shard.path, len(draws)),
+                    repeat_text(shard.corpus_path, len(draws)),
                     to_arrow(table.rows[documents]),
                     license_tags,
                     to_arrow(epochs.astype(np.int32)),
@@ -90,7 +90,7 @@ class DrawnDocuments:
                 ]
                 yield pa.Table.from_arrays(columns, schema=SCHEMA)
 
-    def _number_draws(
+    def _list_draws(
         self, source: DrawnSource, offset: int, start: int, stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return three arrays with an item per draw of documents [start, stop).

@@ -28,14 +28,14 @@ class EncodedShard:
     """Encoded shard of documents: a file of token ids and a document table.
 
     Attributes:
-        path: Path of the Document shard, relative to its artifact.
+        corpus_path: Path of the Document shard, relative to its artifact.
         token_file: File of raw int32 ids, document after document, with an end token after each document.
         document_file: File of the `DocumentTable`.
         rejected: Number of documents that could not be encoded.
     """
 
     source: str
-    path: str
+    corpus_path: str
     token_file: Path
     document_file: Path
     documents: int

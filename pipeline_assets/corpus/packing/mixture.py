@@ -53,12 +53,12 @@ class SourceDraws:
 
     Attributes:
         epochs: Number of whole epochs.
-        partial_documents: Number of documents drawn from the next, partial epoch.
+        next_epoch_documents: Number of documents drawn from the next, partial epoch.
         tokens: Number of tokens in all these draws.
     """
 
     epochs: int
-    partial_documents: int
+    next_epoch_documents: int
     tokens: int
 
 
@@ -112,12 +112,12 @@ class Mixture:
         while missing := int(sum(deficits)):
             number = deficits.index(max(deficits))
             draws, documents = drawn[number], len(self.sources[number].lengths)
-            tokens = int(self.epoch_lengths(number, draws.epochs)[draws.partial_documents])
+            tokens = int(self.epoch_lengths(number, draws.epochs)[draws.next_epoch_documents])
             if tokens > missing:
                 return Draws(drawn, CutDraw(number, missing))
             deficits[number] -= tokens
-            is_epoch_end = draws.partial_documents + 1 == documents
-            epochs, partial = (draws.epochs + 1, 0) if is_epoch_end else (draws.epochs, draws.partial_documents + 1)
+            is_epoch_end = draws.next_epoch_documents + 1 == documents
+            epochs, partial = (draws.epochs + 1, 0) if is_epoch_end else (draws.epochs, draws.next_epoch_documents + 1)
             drawn[number] = SourceDraws(epochs, partial, draws.tokens + tokens)
         return Draws(drawn, None)
 

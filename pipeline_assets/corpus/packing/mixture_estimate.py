@@ -24,7 +24,7 @@ class SourceEstimate:
     needed: int | None
 
     @property
-    def missing(self) -> int:
+    def missing_tokens(self) -> int:
         """Number of needed tokens that the source lacks even if drawn up to its cap."""
         return max(0, (self.needed or 0) - int(Fraction(self.max_epochs) * self.tokens))
 

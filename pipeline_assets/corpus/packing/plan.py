@@ -44,7 +44,7 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
     for number, (source, source_draws) in enumerate(zip(mixture.sources, draws.source_draws, strict=True)):
         is_cut = draws.cut is not None and draws.cut.source_number == number
         # Documents of the last epoch: those drawn whole, then the cut one, if it is of this source.
-        order = mixture.epoch_order(number, source_draws.epochs)[: source_draws.partial_documents + is_cut]
+        order = mixture.epoch_order(number, source_draws.epochs)[: source_draws.next_epoch_documents + is_cut]
         stop, stop_taken = source.first_document + len(source.lengths), first_taken + len(order)
         epochs = source_draws.epochs
         sources.append(

@@ -223,18 +223,18 @@ def find_whole_row_draws(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
 
-def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
+def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], new_row: int, empty_rows: int) -> int:
     """Move one piece from a row with several pieces into each empty row.
 
     `order` is an argument of `assign_rows`; `document_rows` is its result, and is changed in place. Empty rows are
-    numbered from `opened`. Return the number of rows that remain empty.
+    numbered from `new_row`. Return the number of rows that remain empty.
     """
-    row_sizes = np.bincount(document_rows[order], minlength=opened)
+    row_sizes = np.bincount(document_rows[order], minlength=new_row)
     for draw in order[row_sizes[document_rows[order]] > 1]:
         if empty_rows and row_sizes[document_rows[draw]] > 1:
             row_sizes[document_rows[draw]] -= 1
-            document_rows[draw] = opened
-            opened += 1
+            document_rows[draw] = new_row
+            new_row += 1
             empty_rows -= 1
         if not empty_rows:
             break

@@ -42,7 +42,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
         draws = mixture.draw(budget)
         pieces = count_pieces(np.array([draws.cut.tokens] if draws.cut else [], np.int32), seq_len)
         for number, drawn in enumerate(draws.source_draws):
-            partial = mixture.epoch_lengths(number, drawn.epochs)[: drawn.partial_documents]
+            partial = mixture.epoch_lengths(number, drawn.epochs)[: drawn.next_epoch_documents]
             pieces += drawn.epochs * epoch_pieces[number] + count_pieces(partial, seq_len)
         return count_best_fit_rows(pieces, seq_len)
 

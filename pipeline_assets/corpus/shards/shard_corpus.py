@@ -228,7 +228,7 @@ class ShardedDocuments:
             columns = [
                 table.doc_ids[:kept],
                 repeat_text(shard.source, kept),
-                repeat_text(shard.path, kept),
+                repeat_text(shard.corpus_path, kept),
                 to_arrow(table.rows[:kept]),
                 tags,
                 to_arrow(starts),

@@ -25,7 +25,7 @@ def recipe(**keys: object) -> dict[str, object]:
 def test_each_source_is_compared_with_its_share_of_the_rows() -> None:
     estimate = estimate_mixture(recipe(), {"web": 4000, "wiki": 600})
 
-    assert [(source.source, source.needed, source.missing) for source in estimate.sources] == [
+    assert [(source.source, source.needed, source.missing_tokens) for source in estimate.sources] == [
         ("web", 3500, 0),
         ("wiki", 1500, 300),
     ]
@@ -36,7 +36,7 @@ def test_each_source_is_compared_with_its_share_of_the_rows() -> None:
 def test_without_num_seqs_nothing_is_missing(keys: dict[str, object], rows: int) -> None:
     estimate = estimate_mixture(recipe(**keys), {"web": 4000, "wiki": 600})
 
-    assert [(source.needed, source.missing) for source in estimate.sources] == [(None, 0)] * 2
+    assert [(source.needed, source.missing_tokens) for source in estimate.sources] == [(None, 0)] * 2
     assert estimate.possible_rows == rows
 
 
@@ -46,7 +46,7 @@ def test_possible_rows_are_the_most_that_fit(tokens: dict[str, int], rows: int, 
     keys = {"seq_len": 8, "num_seqs": rows, "weights": weights, "max_epochs": {"every_source": 1}}
     estimate = estimate_mixture(PackRecipe.from_mapping(keys, "mix.yaml").content(), tokens)
 
-    is_short = any(source.missing for source in estimate.sources)
+    is_short = any(source.missing_tokens for source in estimate.sources)
 
     if rows <= estimate.possible_rows:
         assert not is_short

@@ -277,7 +277,7 @@ def test_the_pieces_of_shards_are_the_consecutive_runs(lengths: list[int], seq_l
 
     stream = [(str(run), token) for run, length in enumerate(lengths) for token in range(length)]
     dealt = [
-        [(piece.shard.path, token) for piece in shard.token_ranges for token in range(piece.start, piece.stop)]
+        [(piece.shard.corpus_path, token) for piece in shard.token_ranges for token in range(piece.start, piece.stop)]
         for shard in shards
     ]
     assert [len(tokens) for tokens in dealt] == [shard.shape[0] * seq_len for shard in shards]
