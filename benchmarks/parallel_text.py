@@ -32,7 +32,7 @@ from pipeline_assets.corpus.parallel_text.encode import encode
 from pipeline_assets.corpus.parallel_text.pairs import Languages, PairFilters, canonical_text
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe, SampleSource
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
-from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
+from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_translation_rows
 
 FR_EN = Languages(src="fr", tgt="en")
 FILTERS = PairFilters()
@@ -62,7 +62,7 @@ def count_passing(file: TranslationFile) -> int:
     """Count the rows that pass the filters, without sampling."""
     return sum(
         FILTERS.drop_reason(canonical_text(row.src), canonical_text(row.tgt)) is None
-        for _, row in read_pairs(file, FR_EN)
+        for _, row in read_translation_rows(file, FR_EN)
     )
 
 
@@ -194,7 +194,7 @@ def main() -> None:
                 sys.exit(f"{algorithm}: the samples of the formats differ")
         for suffix, file in files.items():
             flows: dict[str, Callable[[], object]] = {
-                "rows": lambda file=file: collections.deque(read_pairs(file, FR_EN), maxlen=0),
+                "rows": lambda file=file: collections.deque(read_translation_rows(file, FR_EN), maxlen=0),
                 "rows and filters": lambda file=file: count_passing(file),
             }
             flows |= {

@@ -183,9 +183,9 @@ def _build(job: Job) -> BuildResult:
     splits = _card_splits(job.staging, result.files)
     descriptions = chat_rows.COLUMN_DESCRIPTIONS | packed_chats.COLUMN_DESCRIPTIONS
     steps = upstream_manifests(source, Lineage(job.run.root))
-    title, manifests = card_title(source.manifest), [source.manifest]
+    name, manifests = card_title(source.manifest), [source.manifest]
     card = CardContent(
-        title, "this/folder", splits, [], manifests, steps, columns=descriptions, other_row_licences=licences
+        name, "this/folder", splits, [], manifests, steps, column_descriptions=descriptions, other_row_licences=licences
     )
     usage = ["", f"## Read by {job.recipe['to']}", "", "```python", form.usage.format(**result.decisions), "```", ""]
     if (tokenizer := job.target.tokenizer) is not None:

@@ -87,7 +87,7 @@ def export(
         with forbid_replacement(folder):
             exported = export_rows(store, to, out, run.settings.zstd_level)
         written = format_bytes(exported.bytes)
-        sizes = f"{pluralize(exported.rows, 'row')} in {pluralize(len(exported.files), 'file')}, {written}"
+        sizes = f"{pluralize(exported.rows, 'row')} in {pluralize(len(exported.data_files), 'file')}, {written}"
         echo(f"{out}: {sizes}, and README.md")
         _warn_of_repeated_rows(store.artifact, exported.rows)
         return

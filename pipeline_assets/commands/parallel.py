@@ -12,7 +12,7 @@ from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import AsJson, Root, align, pluralize, print_answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe, EncodeSection
-from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, load_model
+from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, parse_model
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
 from pipeline_assets.corpus.tokens.losses import losses_to_provenance
 from pipeline_assets.corpus.tokens.sealed_losses import read_losses
@@ -80,7 +80,7 @@ def encode(
             raise UsageError("file not found", spm_model, MODEL_HINT)
         if encode_keys.pop("vocab_size", _DEFAULT_VOCAB_SIZE) != _DEFAULT_VOCAB_SIZE:
             raise UsageError("cannot be combined with --spm-model", "--vocab-size", "omit it")
-        load_model(spm_model.read_bytes(), spm_model)
+        parse_model(spm_model.read_bytes(), spm_model)
         encode_keys |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
     options.build_recipe(ParallelRecipe, content | {"encode": encode_keys})
 

@@ -109,10 +109,10 @@ def _counted_tables(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
 
 
 def _render_card(store: RowStore, split: CardSplit) -> bytes:
-    manifest = store.artifact.manifest
+    title, manifest = card_title(store.artifact.manifest), store.artifact.manifest
     columns = COLUMN_DESCRIPTIONS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
     splits, steps = [split] if split.rows else [], upstream_manifests(store.artifact, store.lineage)
-    card = CardContent(card_title(manifest), "path/of/this/folder", splits, [], [manifest], steps, columns=columns)
+    card = CardContent(title, "path/of/this/folder", splits, [], [manifest], steps, column_descriptions=columns)
     return dataset_card(card).encode()
 
 

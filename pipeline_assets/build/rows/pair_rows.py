@@ -13,7 +13,7 @@ from pipeline_assets.build.rows.store import (
     TextSource,
     UpstreamRow,
 )
-from pipeline_assets.corpus.parallel_text.pair_model import load_model
+from pipeline_assets.corpus.parallel_text.pair_model import parse_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
 from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, SampledPair, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import MODEL_FILE, TokenCache, open_cache
@@ -81,7 +81,7 @@ class EncodedPairs(RowStore):
     @cached_property
     def model(self) -> SentencePieceModel:
         path = self.artifact.path(MODEL_FILE)
-        return load_model(path.read_bytes(), path)
+        return parse_model(path.read_bytes(), path)
 
     @cached_property
     def sample(self) -> PairRows:

@@ -15,7 +15,7 @@ from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.build.target import Kinds
 from pipeline_assets.corpus.licences import tag_or_unknown
-from pipeline_assets.corpus.publishing.description import Fact, dataset_fact, licence_fact, text_steps
+from pipeline_assets.corpus.publishing.description import Fact, dataset_fact, licence_fact, text_artifacts
 from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
@@ -40,7 +40,7 @@ def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iter
     """
     stores, shards = RowStores(kinds, chain.lineage or Lineage(chain.artifacts[0].folder)), list[TableShard]()
     totals, nearest = sqlite3.connect(""), list[Artifact]()
-    for artifact in text_steps(chain):
+    for artifact in text_artifacts(chain):
         with contextlib.suppress(UsageError):  # its rows are tokens or pairs
             store = stores.for_artifact(artifact)
             if store is not None and (not nearest or artifact.manifest.kind == nearest[0].manifest.kind):

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import write_rows
 from pipeline_assets.corpus.parallel_text import sample
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Pair, canonical_text, pair_uid
-from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_pairs
+from pipeline_assets.corpus.parallel_text.translation_files import TranslationFile, read_translation_rows
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.removals import FORGOTTEN, NO_REMOVALS, Removals, RowKeys
@@ -57,7 +57,7 @@ def draw_pairs(
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()
     progress = Progress("sample", len(files), "files", settings.log_every_s)
     for file in files:
-        for position, row in read_pairs(file, recipe.languages, recipe.weight_column):
+        for position, row in read_translation_rows(file, recipe.languages, recipe.weight_column):
             rows += 1
             if isinstance(row, Fault):
                 rejects.append(row.to_reject(file.name, position))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequences
-from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, load_model, read_or_train_model
+from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, parse_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
 from pipeline_assets.corpus.parallel_text.sample import Sample, check_notebook_folder, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, META_FORMAT, MODEL_FILE, EncodeMeta
@@ -30,12 +30,11 @@ logger = logging.getLogger("corpusmill")
 _NORMALIZATION = "NFKC and strip, then the model's own"
 
 
-def write_cache(staging: StagingDir, manifest: Path, recipe: EncodeRecipe, model: Path | None = None) -> BuildResult:
-    """Encode the sample of a manifest.jsonl, and write the files of its token cache.
-
-    `model` is the path of the model that the recipe pins by its hash; None trains a model.
-    """
-    files, meta, losses = _encode_sample(read_sample(manifest), recipe, model)
+def write_cache(
+    staging: StagingDir, manifest_path: Path, recipe: EncodeRecipe, model_path: Path | None = None
+) -> BuildResult:
+    """Encode a sample with the pinned model at `model_path`, or train one if None."""
+    files, meta, losses = _encode_sample(read_sample(manifest_path), recipe, model_path)
     written = [replace(staging.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
     decisions = msgspec.to_builtins(meta)
     counts = {name: decisions.pop(name) for name in ("pairs", "tokens", "truncated")}
@@ -94,7 +93,7 @@ def _encode_sample(
     splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
     lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
     data = read_or_train_model(lines, recipe, model_file)
-    model = load_model(data, model_file or Path(MODEL_FILE))
+    model = parse_model(data, model_file or Path(MODEL_FILE))
     eos, dtype = model.end_of_document_id, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
     runs = [model.encode(side).with_ends(eos) for side in (src, tgt)]
     lengths = np.array([run.lengths for run in runs])

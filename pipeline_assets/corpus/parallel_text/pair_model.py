@@ -17,23 +17,23 @@ MODEL_HINT = "pass a SentencePiece .model"
 logger = logging.getLogger("corpusmill")
 
 
-def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, external_model: Path | None) -> bytes:
+def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, model_path: Path | None) -> bytes:
     """Read the external model, or train a model; return the bytes of the model file.
 
     Args:
         texts: Texts of both sides of the train split, on which a model is trained.
         recipe: Settings of the training, or the sha256 of the external model.
-        external_model: Path of the external model; None to train a model.
+        model_path: Path of the external model; None to train a model.
 
     Raises:
         UsageError: Only one of the model and its sha256 is set, or `vocab_size` is too small for the texts.
         InputError: The external model is missing, unreadable or has another sha256, or no model can be trained.
     """
-    if (recipe.model_sha256 is None) != (external_model is None):
+    if (recipe.model_sha256 is None) != (model_path is None):
         fix = "set both the model's file and its sha256, or neither"
         raise UsageError("only one of model and sha256 is given", RecipeKey("model_sha256"), fix)
-    if recipe.model_sha256 is not None and external_model is not None:
-        return read_pinned(external_model, recipe.model_sha256, "put the .model file there, or correct its path")
+    if recipe.model_sha256 is not None and model_path is not None:
+        return read_pinned(model_path, recipe.model_sha256, "put the .model file there, or correct its path")
     try:
         return train_unigram(texts, recipe, _SECTION).model
     except VocabularyTooLargeError as error:
@@ -47,15 +47,15 @@ def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, external_mod
             return train_unigram(texts, recipe.model_copy(update={"vocab_size": allowed}), _SECTION).model
 
 
-def check_model(recipe: EncodeRecipe, external_model: Path | None) -> None:
+def check_model(recipe: EncodeRecipe, model_path: Path | None) -> None:
     """Raise UsageError if SentencePiece is missing; InputError if the model is unusable."""
-    if external_model is None:
+    if model_path is None:
         require_sentencepiece()
     else:
-        load_model(read_or_train_model((), recipe, external_model), external_model)
+        parse_model(read_or_train_model((), recipe, model_path), model_path)
 
 
-def load_model(model_bytes: bytes, where: Path) -> SentencePieceModel:
+def parse_model(model_bytes: bytes, where: Path) -> SentencePieceModel:
     """Parse a SentencePiece model; raise InputError if it is invalid or lacks </s>."""
     library = parse_sentencepiece(model_bytes, where)
     if library.eos_id() < 0:

@@ -35,7 +35,7 @@ from pipeline_assets.spine.section import RecipeSection
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)
 SAMPLE_FILE, SAMPLE_META_FILE = "manifest.jsonl", "MANIFEST.meta.json"
-_REPLACED_BY = {"l": "classic", "stream": "within"}
+_REPLACEMENTS = {"l": "classic", "stream": "within"}
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-9, 1e9
 _DRAW_HINT = "draw the sample: `corpusmill parallel sample`"
 
@@ -47,11 +47,11 @@ class SplitShares(RecipeSection):
     val: int = pydantic.Field(default=12, ge=0)
     test: int = pydantic.Field(default=12, ge=0)
 
-    def sizes(self, pairs: int) -> dict[Split, int]:
+    def sizes(self, pair_count: int) -> dict[Split, int]:
         """Divide pairs among splits by largest remainders; on ties, the first split wins."""
         parts = self.train, self.val, self.test
         weights = [Fraction(part, sum(parts)) for part in parts]
-        return dict(zip(SPLITS, apportion(weights, pairs), strict=True))
+        return dict(zip(SPLITS, apportion(weights, pair_count), strict=True))
 
 
 def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list[Split]:
@@ -108,8 +108,8 @@ class SampleRecipe(RecipeSection):
     @pydantic.field_validator("algorithm", "duplicates", mode="before")
     @classmethod
     def _reject_removed(cls, value: object) -> object:
-        if isinstance(value, str) and value in _REPLACED_BY:
-            raise ValueError(f"{value} was removed; write {_REPLACED_BY[value]}")
+        if isinstance(value, str) and value in _REPLACEMENTS:
+            raise ValueError(f"{value} was removed; write {_REPLACEMENTS[value]}")
         return value
 
     @pydantic.model_validator(mode="after")

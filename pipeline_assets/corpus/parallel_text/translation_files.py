@@ -83,7 +83,7 @@ class TranslationRow(NamedTuple):
     weight: Any
 
 
-def read_pairs(
+def read_translation_rows(
     file: TranslationFile, languages: Languages, weight_column: str | None = None
 ) -> Iterator[tuple[int, TranslationRow | Fault]]:
     """Yield the position of each row of a file, and the row or its fault.

@@ -43,7 +43,7 @@ class CardSplit:
 
     config: str
     name: str  # as in the file names; `dataset/split` in a subset
-    files: str | Sequence[str]  # pattern or paths
+    data_files: str | Sequence[str]  # pattern or paths
     schema: pa.Schema
     rows: int = 0
     tokens: int = 0
@@ -75,7 +75,7 @@ class CardContent:
     manifests: Sequence[Manifest]  # of the artifacts that contain the rows; the card shows the first one's recipe
     upstream_manifests: Sequence[Manifest] = ()  # sources first
     agreement: Mapping[str, Any] = field(default_factory=dict)  # YAML keys with the terms that readers agree to
-    columns: Mapping[str, str] = field(default_factory=lambda: COLUMN_DESCRIPTIONS)  # descriptions by name
+    column_descriptions: Mapping[str, str] = field(default_factory=lambda: COLUMN_DESCRIPTIONS)  # descriptions by name
     notes: Sequence[str] = ()  # lines about configs
     verification_script: str | None = None  # Python script that checks a downloaded copy; None omits the section
     # Rows outside `splits`, counted as in `CardSplit.licences`.
@@ -154,7 +154,7 @@ def dataset_card(card: CardContent) -> str:
         ["## Sources and licences", "", *_licence_lines(card)],
         ["## How the rows were built", "", *_recipe_lines(card.manifests)],
         ["## Rows kept and removed", "", *_ledger_lines([*card.upstream_manifests, *card.manifests])],
-        *([["## Columns", "", *_column_lines(card)]] if card.splits and card.columns else []),
+        *([["## Columns", "", *_column_lines(card)]] if card.splits and card.column_descriptions else []),
         *([["## Verification", "", *_verification_lines(script)]] if script else []),
     ]
     return _front_matter(card, hub_names) + "\n\n".join("\n".join(section) for section in sections) + "\n"
@@ -180,7 +180,7 @@ def _front_matter(card: CardContent, hub_names: Mapping[str, str]) -> str:
         metadata["configs"] = [
             {
                 "config_name": name,
-                "data_files": [{"split": hub_names[split.name], "path": split.files} for split in splits],
+                "data_files": [{"split": hub_names[split.name], "path": split.data_files} for split in splits],
             }
             for name, splits in configs.items()
         ]
@@ -326,7 +326,7 @@ def remove_empty_values(settings: Any) -> Any:
 
 def _column_lines(card: CardContent) -> list[str]:
     rows = [
-        [code(column.name), _type_label(column.type), card.columns.get(column.name, "")]
+        [code(column.name), _type_label(column.type), card.column_descriptions.get(column.name, "")]
         for column in card.splits[0].schema
     ]
     head = ["All configs have all columns; missing values are null.", ""]

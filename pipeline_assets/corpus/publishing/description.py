@@ -90,7 +90,7 @@ def dataset_fact(name: str, revision: str | None, origin: str, detail: str = "")
     return Fact(f"{name}@{revision}", origin, detail, f"{DATASETS_URL}/{name}/tree/{revision}")
 
 
-def text_steps(chain: Chain) -> Iterator[Artifact]:
+def text_artifacts(chain: Chain) -> Iterator[Artifact]:
     """Yield a chain's artifact, then upstream artifacts with text, breadth first."""
     by_digest = {artifact.manifest.digest: artifact for artifact in chain.artifacts}
     waiting = [*by_digest][:1]
@@ -104,7 +104,7 @@ def text_steps(chain: Chain) -> Iterator[Artifact]:
 
 def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
     """Return facts by property, from the manifests of an artifact and of its inputs."""
-    steps = [artifact.manifest for artifact in text_steps(chain)]
+    steps = [artifact.manifest for artifact in text_artifacts(chain)]
     manifest, counts = steps[0], steps[0].identity.counts
     only = manifest.identity.recipe.get("source")  # of an artifact with the rows of one source
     sources = [step for step in steps if step.kind.rpartition("/")[2] in _SOURCE_KINDS]
@@ -127,10 +127,10 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
         "modality": [Fact("text", "kind")],
         "size": [Fact(size, size_origin)] if size else [],
         "summary": [Fact(f"{title}, built by corpusmill: {size or 'size not counted'}", f"kind, name, {size_origin}")],
-        "date_published": _build_times([manifest]),
-        "acquired": _build_times(sources)[-1:],
+        "date_published": _build_time_facts([manifest]),
+        "acquired": _build_time_facts(sources)[-1:],
         "sources": [_source_fact(step) for step in sources] + lost,
-        "licences": _licences(manifest, [] if lost else sources),
+        "licences": _licence_facts(manifest, [] if lost else sources),
     }
     if "tokens" in sizes:
         fitting = (text for limit, text in _TOKEN_RANGES if sizes["tokens"] < limit)
@@ -139,7 +139,7 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
         facts.setdefault(name, []).append(fact)
     # Steps may state the same setting, but equal counts are of different rows.
     distinct = {name: [*{(fact.value, fact.detail): fact for fact in found}.values()] for name, found in facts.items()}
-    ledgers = [fact for step in reversed(steps) for fact in _ledger(step)]
+    ledgers = [fact for step in reversed(steps) for fact in _ledger_facts(step)]
     return distinct | {"processing": [*ledgers, *distinct.get("processing", ())]}
 
 
@@ -165,7 +165,7 @@ def _fact(manifest: Manifest, field_path: str, value: str, detail: str = "") -> 
     return Fact(value, f"{manifest.kind} {manifest.name}: {field_path}", detail)
 
 
-def _build_times(manifests: Iterable[Manifest]) -> list[Fact]:
+def _build_time_facts(manifests: Iterable[Manifest]) -> list[Fact]:
     path = "provenance.started_at_utc"
     times = [(str(manifest.provenance.get("started_at_utc", "")), manifest) for manifest in manifests]
     return [_fact(manifest, path, time) for time, manifest in sorted(times, key=lambda item: item[0]) if time]
@@ -180,7 +180,7 @@ def _source_fact(manifest: Manifest) -> Fact:
     return dataset_fact(name, recipe.get("revision"), f"{origin}: identity.inputs, identity.recipe", detail)
 
 
-def _licences(manifest: Manifest, source_manifests: Sequence[Manifest]) -> list[Fact]:
+def _licence_facts(manifest: Manifest, source_manifests: Sequence[Manifest]) -> list[Fact]:
     """Return facts on an artifact's licences, from the token counts in its manifest.
 
     Without these counts, licences come from the key `license_tag` of the sources' recipes. In this case, the list is
@@ -199,7 +199,7 @@ def _licences(manifest: Manifest, source_manifests: Sequence[Manifest]) -> list[
     return [licence_fact(recipe["license_tag"], "", origin) for origin, recipe in recipes]
 
 
-def _ledger(manifest: Manifest) -> Iterator[Fact]:
+def _ledger_facts(manifest: Manifest) -> Iterator[Fact]:
     if "ledger" in manifest.identity.counts:
         ledger = manifest.identity.ledger
         reasons = ", ".join(f"{reason or fate} {count:,}" for fate, reason, count in ledger.other_outcomes() if count)

@@ -170,7 +170,7 @@ class HubRepo:
             self.call_library(lambda api, sent=batch: api.preupload_lfs_files(self.name, sent, repo_type="dataset"))  # type: ignore[misc]
         operations: list[Any] = [*additions, *(CommitOperationDelete(path, is_folder=False) for path in deletions)]
 
-        def create(api: "HfApi") -> None:
+        def create_commit(api: "HfApi") -> None:
             if self.hub.resolve(self.name) != parent:  # This commit, after a lost response, or another one.
                 return
             try:
@@ -181,7 +181,7 @@ class HubRepo:
                 if error.response.status_code != 412:  # Another commit moved the head.
                     raise
 
-        self.call_library(create)
+        self.call_library(create_commit)
 
     def call_library(self, call: Callable[["HfApi"], T]) -> T:
         """Call `call` under `limit_requests`, with retries; convert errors of the library."""

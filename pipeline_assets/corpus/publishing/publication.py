@@ -142,7 +142,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown_lice
         manifests=[manifest],
         sources=sources,
         agreement=agreement,
-        columns=columns,
+        column_descriptions=columns,
         notes=_config_notes(manifest.kind, splits, items),
         verification_script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )

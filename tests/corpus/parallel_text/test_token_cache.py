@@ -23,7 +23,7 @@ from pipeline_assets.corpus.parallel_text.padding import (
     mask_source,
     pad_sequences,
 )
-from pipeline_assets.corpus.parallel_text.pair_model import load_model, read_or_train_model
+from pipeline_assets.corpus.parallel_text.pair_model import parse_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
@@ -88,7 +88,7 @@ def test_a_small_sample_of_many_characters_gets_a_smaller_vocabulary() -> None:
     """The text allows 274 pieces and needs 270, which no multiple of 100 meets."""
     texts = ["中文句子 没有 空格", "中文 句子", "没有空格 的 句子"]
 
-    model = load_model(read_or_train_model(texts, EncodeRecipe(), None), Path("spm.model"))
+    model = parse_model(read_or_train_model(texts, EncodeRecipe(), None), Path("spm.model"))
 
     assert model.vocabulary_size == 274
 

@@ -25,7 +25,7 @@ def test_a_split_is_described_by_its_rows(tmp_path: Path) -> None:
     files = [pq.ParquetFile(path) for path in paths]
     rows = [row for file in files for row in file.read().to_pylist()]
     pattern = f"data/low-part-{'[0-9]' * 5}-of-{len(paths):05d}.parquet"
-    assert (split.config, split.name, split.files, split.schema) == ("default", "low-part", pattern, SCHEMA)
+    assert (split.config, split.name, split.data_files, split.schema) == ("default", "low-part", pattern, SCHEMA)
     assert len(paths) > 1
     assert split.bytes == sum(path.stat().st_size for path in paths)
     groups = [file.metadata.row_group(number) for file in files for number in range(file.metadata.num_row_groups)]

@@ -104,8 +104,8 @@ def test_a_split_without_rows_is_not_on_the_card(tmp_path: Path, monkeypatch: py
 
 
 def test_this_project_finds_the_files_of_the_splits() -> None:
-    paths = ["data/low-00000-of-00001.parquet", "data/low-more-00000-of-00001.parquet"]
-    card = render_card(*(card_split(name, files=path) for name, path in zip(("low", "low-more"), paths, strict=True)))
+    names, paths = ("low", "low-more"), ["data/low-00000-of-00001.parquet", "data/low-more-00000-of-00001.parquet"]
+    card = render_card(*(card_split(name, data_files=path) for name, path in zip(names, paths, strict=True)))
 
     splits = find_splits(paths, card, "here")
 
