@@ -14,7 +14,7 @@ from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.store import DisplayNames
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
-from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, input_folder, listed_files
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, check_listed_files, input_folder
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import run_stage
 from pipeline_assets.spine.ledger import Ledger, dropped_key
@@ -61,7 +61,7 @@ def write_capitals(shard: TextShard, window: Window, folder: StagingView) -> Rec
 def _build_loud(job: Job) -> BuildResult:
     [raw], [pin] = job.target.upstream, job.upstream
     assert isinstance(raw.external_inputs, SourceFolder)
-    files = listed_files(raw.external_inputs.resolve_path(job.run.root), pin.manifest)
+    files = check_listed_files(raw.external_inputs.resolve_path(job.run.root), pin.manifest)
     shards = [TextShard(f"{number:05d}", file, job.recipe["mark"]) for number, file in enumerate(files)]
     receipts = list(run_stage("loud", write_capitals, shards, job.staging, job.run.settings))
     counts = {"ledger": Ledger.from_counts(total_counts(receipts)).to_json()}

@@ -244,7 +244,7 @@ class Survey:
         """Yield the folders of copied objects that nothing needs."""
         pins = (item.provenance.get("folder") for folder in self._needed for item in self._artifacts[folder])
         pinned = [root / pin for pin in pins if pin is not None]
-        for receipts in sorted((root / object_source.CACHE_FOLDER).glob(f"**/{RECEIPTS_FOLDER}")):
+        for receipts in sorted((root / object_source.OBJECT_CACHE_FOLDER).glob(f"**/{RECEIPTS_FOLDER}")):
             folder, url = receipts.parent, str(object_source.source_url(receipts.parent))
             is_named = any(pin.is_relative_to(folder) for pin in pinned) or any(url in text for text in recipe_texts)
             if not is_named and self._is_untouched(folder):

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import input_folder_path
 from pipeline_assets.corpus.removals import REMOVALS_FOLDER
-from pipeline_assets.corpus.stores.object_source import CACHE_FOLDER as OBJECT_CACHE_FOLDER
+from pipeline_assets.corpus.stores.object_source import OBJECT_CACHE_FOLDER
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.areas import AREAS, scan_folders

@@ -18,17 +18,17 @@ class RecipeSection(pydantic.BaseModel):
     Unknown keys are errors. Fractions are decimal strings, which a recipe may write as numbers.
 
     Attributes:
-        LATER_KEYS: Keys that the first version of the section lacked. While such a key has its default value, the key
-            is not written, so that digests of earlier recipes do not change.
+        OMITTABLE_KEYS: Keys that the first version of the section lacked. While such a key has its default value, the
+            key is not written, so that digests of earlier recipes do not change.
     """
 
-    LATER_KEYS: ClassVar[frozenset[str]] = frozenset()
+    OMITTABLE_KEYS: ClassVar[frozenset[str]] = frozenset()
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @pydantic.model_serializer(mode="wrap")
-    def _omit_later_keys(self, serialize: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
+    def _omit_default_keys(self, serialize: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
         content: dict[str, object] = serialize(self)
-        omitted = {name for name in self.LATER_KEYS if getattr(self, name) == type(self).model_fields[name].default}
+        omitted = {name for name in self.OMITTABLE_KEYS if getattr(self, name) == type(self).model_fields[name].default}
         return {name: value for name, value in content.items() if name not in omitted}
 
     @pydantic.model_validator(mode="after")
@@ -44,7 +44,7 @@ class RecipeSection(pydantic.BaseModel):
         return self
 
     def content(self) -> dict[str, object]:
-        """Return the section as JSON values; omit `LATER_KEYS` that have their defaults."""
+        """Return the section as JSON values; omit `OMITTABLE_KEYS` that have their defaults."""
         return self.model_dump(mode="json")
 
     @classmethod

@@ -254,8 +254,8 @@ def _plan_target(
     planner = target.kind.planner
     listing = planner.list_files(target, run)
     figures = planner.figures(target, listing.inputs)
-    if listing.missing_bytes is not None:
-        more = {name: count for name, count in listing.missing_bytes.items() if name not in missing_bytes}
+    if listing.bytes_to_fetch is not None:
+        more = {name: count for name, count in listing.bytes_to_fetch.items() if name not in missing_bytes}
         missing_bytes |= more
         figures["bytes_fetched"] = Forecast(sum(more.values()), "excluding cached bytes")
     listing_bytes = len(json.dumps(listing.inputs, indent=1))

@@ -163,7 +163,7 @@ def list_uncached(target: Target, run: Run) -> Listing:
         if pin.stage.name in (MODEL_STAGE.name, TEMPLATE_STAGE.name) and pin.external_inputs is None:
             files = raw_pin.to_hub_files(list_model(pin, run).inputs)
             fetched = Listing.from_pinned(run.require_hub("this model").for_models(), pin.recipe["name"], files)
-            listing = Listing(missing_bytes={**(listing.missing_bytes or {}), **(fetched.missing_bytes or {})})
+            listing = Listing(bytes_to_fetch={**(listing.bytes_to_fetch or {}), **(fetched.bytes_to_fetch or {})})
     return listing
 
 

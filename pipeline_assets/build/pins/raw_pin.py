@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.readers import hub_files, source_folder
-from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_entry
+from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_input
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
@@ -50,7 +50,7 @@ def model_entry_name(model_name: str) -> str:
 
 
 def to_hub_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
-    """Convert manifest entries of hub files (see `hub_entry`) to `HubFile` objects."""
+    """Convert manifest entries of hub files (see `hub_input`) to `HubFile` objects."""
     return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
 
 
@@ -84,7 +84,7 @@ def fetch_pinned(
 def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions: Mapping[str, Any]) -> BuildResult:
     """Pin whole hub files by the hashes in the hub's listing, without fetching them."""
     counts = {"files": len(files), "bytes": sum(file.size for file in files)}
-    return BuildResult([], counts, decisions, external_inputs=[hub_entry(dataset, commit, file) for file in files])
+    return BuildResult([], counts, decisions, external_inputs=[hub_input(dataset, commit, file) for file in files])
 
 
 def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubFiles, threads: int) -> BuildResult:

@@ -111,8 +111,8 @@ def list_uncached(target: Target, run: Run) -> Listing:
     for raw in remote:
         files = raw_pin.to_hub_files(list_split(raw, run).inputs)
         listing = Listing.from_pinned(run.require_hub("this dataset"), raw.recipe["dataset"], files)
-        missing |= listing.missing_bytes or {}
-    return Listing(missing_bytes=missing if remote else None)
+        missing |= listing.bytes_to_fetch or {}
+    return Listing(bytes_to_fetch=missing if remote else None)
 
 
 @contextlib.contextmanager

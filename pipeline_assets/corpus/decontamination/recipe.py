@@ -16,7 +16,7 @@ import pydantic
 from pipeline_assets.corpus.dedup.recipe import fraction_above_zero
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.readers.local import TextUnit
-from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, listed_files
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, check_listed_files
 from pipeline_assets.corpus.stores.object_source import SourcePath
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.key_types import Decimal, Name, Patterns
@@ -146,7 +146,7 @@ class EvaluationSet:
 
     def files(self) -> list[SourceFile]:
         """Return the listed files, or raise InputError if one is missing or changed."""
-        return listed_files(self.folder, self.listing)
+        return check_listed_files(self.folder, self.listing)
 
 
 class DecontaminationSection(DecontaminationRecipe):

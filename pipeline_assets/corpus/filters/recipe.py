@@ -300,7 +300,7 @@ class FilterRecipe(RecipeSection):
     gets only the documents that all other filters keep.
     """
 
-    LATER_KEYS = frozenset({"windows", "language", "python", "blocklist", "fineweb_quality", "score"})
+    OMITTABLE_KEYS = frozenset({"windows", "language", "python", "blocklist", "fineweb_quality", "score"})
     windows: WindowRecipe | None = None
     rules: ColumnRules = ()
     blocklist: BlocklistRecipe | None = None

@@ -135,7 +135,7 @@ class DatasetSection(SplitSource):
         prompts: Seed sets of the prompts that the publisher withheld.
     """
 
-    LATER_KEYS = frozenset({"generated_by", "prompts"})
+    OMITTABLE_KEYS = frozenset({"generated_by", "prompts"})
     subset: str | None = None
     domain: Annotated[
         Domain | None,

@@ -107,7 +107,7 @@ class PoolsRecipe(RecipeSection):
         seed: Seed of the selection of rows by quotas.
     """
 
-    LATER_KEYS = frozenset({"quotas", "seed"})
+    OMITTABLE_KEYS = frozenset({"quotas", "seed"})
 
     rules: Mapping[str, Conditions] = pydantic.Field(default_factory=lambda: dict(DEFAULT_RULES))
     by_capability: bool = True

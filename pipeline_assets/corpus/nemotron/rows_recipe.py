@@ -56,7 +56,7 @@ class ChatTemplateSection(RecipeSection):
         variables: Other values that the template reads, such as `enable_thinking`.
     """
 
-    LATER_KEYS = frozenset({"variables"})
+    OMITTABLE_KEYS = frozenset({"variables"})
     model: Annotated[str | None, pydantic.Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")] = None
     revision: Annotated[str | None, pydantic.Field(pattern=COMMIT_PATTERN)] = None
     path: str | None = None
@@ -101,7 +101,7 @@ class RowsRecipe(RecipeSection):
         shard_bytes: Approximate number of source bytes for one Parquet file.
     """
 
-    LATER_KEYS = frozenset({"reasoning_key", "think_tags", "restore_latex"})
+    OMITTABLE_KEYS = frozenset({"reasoning_key", "think_tags", "restore_latex"})
     template: Annotated[
         Annotated[Template, pydantic.Field(strict=False), pydantic.Tag("(name)")]
         | Annotated[ChatTemplateSection, pydantic.Tag("(model)")],

@@ -89,7 +89,7 @@ def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitF
     """
     available = sorted(paths)
     configs = parse_configs(card, where)
-    if any(config.files or config.folder is not None for config in configs):
+    if any(config.split_patterns or config.folder is not None for config in configs):
         return _find_card_splits(configs, available, where)
     return {
         split: _prefer_json_lines(split, files, "file name", ())
@@ -185,7 +185,7 @@ def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str,
     if config.folder is not None:
         pattern, owner = posixpath.join(config.folder, "**"), f"config {config.name!r}"
         return _group_by_name(files_matching(paths, [pattern], owner, "card", where), where)
-    splits = dict.fromkeys(split for split, _ in config.files)
+    splits = dict.fromkeys(split for split, _ in config.split_patterns)
     return {split: files_matching(paths, config.patterns(split), f"split {split!r}", "card", where) for split in splits}
 
 

@@ -70,7 +70,7 @@ def convert_files(
     The path of `folder` must be absolute. Raise InputError if a file differs from the listing, before or after it is
     read. Raise UsageError if a Stack Exchange source does not have exactly one file.
     """
-    files = source_folder.listed_files(folder, listing)
+    files = source_folder.check_listed_files(folder, listing)
     match source:
         case WikipediaSource():
             converted = convert_wikipedia(staging, files, source, shard_bytes, settings)
@@ -84,7 +84,7 @@ def convert_files(
             converted = convert_site(staging, files[0], source, shard_bytes, settings)
         case _:
             assert_never(source)
-    source_folder.listed_files(folder, listing)  # raises if a file changed while it was read
+    source_folder.check_listed_files(folder, listing)  # raises if a file changed while it was read
     return converted
 
 

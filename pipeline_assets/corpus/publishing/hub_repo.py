@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipeline_assets.corpus.readers.hub_errors import RETRIED_STATUS
+from pipeline_assets.corpus.readers.hub_errors import RETRIED_STATUSES
 from pipeline_assets.corpus.readers.hub_files import HubFiles, check_name
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, convert_parse_errors
@@ -212,7 +212,7 @@ class HubRepo:
         """Raise RetryableError if storage outside the hub's API refused an upload."""
         status, url = response.status_code, response.request.url
         is_api = "/api/" in url.path or url.path.endswith("/info/lfs/objects/batch")
-        if status not in RETRIED_STATUS and not (is_api and self.hub.client().is_on_hub(str(url))):
+        if status not in RETRIED_STATUSES and not (is_api and self.hub.client().is_on_hub(str(url))):
             fix = "run the same command again; if the error persists, contact the operator of the hub"
             where = f"{url.scheme}://{url.netloc.decode()}"
             raise RetryableError(f"the storage of the hub refused an upload (HTTP {status})", where, fix)

@@ -64,7 +64,7 @@ class LicensedColumns(RecipeSection):
 class SourceLabels(RecipeSection):
     """Source name, domain, default licence and generating model of a local source."""
 
-    LATER_KEYS = frozenset({"generated_by"})
+    OMITTABLE_KEYS = frozenset({"generated_by"})
     source: str
     domain: Annotated[str, Option("Domain label of the documents.")] = "unknown"
     license_tag: Annotated[str, Option("Licence of rows that do not state one.", "license")] = "unknown"

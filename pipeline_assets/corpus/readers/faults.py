@@ -13,8 +13,8 @@ class Fault:
     reason: str
     detail: str = ""
 
-    def to_reject(self, file: str, row: int) -> Reject:
-        return Reject(file, row, self.reason, self.detail)
+    def to_reject(self, file_name: str, position: int) -> Reject:
+        return Reject(file_name, position, self.reason, self.detail)
 
 
 NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")

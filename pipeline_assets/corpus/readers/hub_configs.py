@@ -40,11 +40,11 @@ class Config:
     name: str
     language: str | None
     script: str | None
-    files: tuple[tuple[str, str], ...]  # split and pattern of the data files, in the card's order
+    split_patterns: tuple[tuple[str, str], ...]  # split and pattern of the data files, in the card's order
     folder: str | None = None  # `data_dir`, if the card names only a folder of data files
 
     def patterns(self, split: str) -> list[str]:
-        return [pattern for name, pattern in self.files if name == split]
+        return [pattern for name, pattern in self.split_patterns if name == split]
 
 
 def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:

@@ -6,14 +6,14 @@ from typing import Literal, NamedTuple
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, TransientError, UsageError
 
 RepoType = Literal["dataset", "model"]
-RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
+RETRIED_STATUSES = (408, 429, 500, 502, 503, 504)
 _MAX_WAIT_S = 600.0  # longest wait that a hub may request; the public hub's rate limit windows have 300 s
 
 
 class HubCall(NamedTuple):
     """Call to a hub: names for error messages, and the retry settings of `HubFiles`."""
 
-    dataset: str
+    repo: str
     revision: str
     address: str
     tries: int
@@ -26,19 +26,19 @@ def status_error(error: Exception, status: int, hub_call: HubCall) -> InputError
     """Convert an HTTP status to an error with a fix; `TransientError` if temporary."""
     from huggingface_hub import errors
 
-    where, later = f"{hub_call.dataset} on {hub_call.address}", "run the same command later to resume"
+    where, later = f"{hub_call.repo} on {hub_call.address}", "run the same command later to resume"
     if status == 429:
         return TransientError(f"rate limited after {hub_call.tries} attempts", where, later)
-    if status in RETRIED_STATUS:
+    if status in RETRIED_STATUSES:
         return TransientError(f"HTTP {status} after {hub_call.tries} attempts", where, later)
-    page = f"{hub_call.address}/{'datasets/' * (hub_call.repo_type == 'dataset')}{hub_call.dataset}"
+    page = f"{hub_call.address}/{'datasets/' * (hub_call.repo_type == 'dataset')}{hub_call.repo}"
     match error:
         case errors.GatedRepoError():
             fix = f"accept the terms on {page}, then set HF_TOKEN to your token"
             return DeniedError(f"the {hub_call.repo_type} is gated", where, fix)
         case errors.RevisionNotFoundError():
             is_model = hub_call.repo_type == "model"
-            fix = f"run `corpusmill pin {hub_call.dataset}{' --model' * is_model}` to get the latest commit"
+            fix = f"run `corpusmill pin {hub_call.repo}{' --model' * is_model}` to get the latest commit"
             fix += "" if is_model else ", with --recipe NAME to update a recipe"
             return UsageError(f"revision {hub_call.revision} not found", where, fix)
         case errors.RemoteEntryNotFoundError():

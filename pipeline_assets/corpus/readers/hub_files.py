@@ -40,7 +40,7 @@ CACHE_FOLDER = "hub_cache"  # relative to a data root
 class HubFiles:
     """Read access to the datasets or models of a hub.
 
-    Methods that send requests raise the errors of `hub_http.with_retries`.
+    Methods that send requests raise the errors of `hub_http.call_with_retries`.
 
     Attributes:
         cache: Folder for listings and bytes; may be deleted between builds.
@@ -51,7 +51,7 @@ class HubFiles:
         progress_s: An attempt fails if fewer than `hub_session.MIN_PROGRESS_BYTES` arrive in this many seconds.
         timeout_s: An attempt fails after this many seconds without any byte, capped at `hub_session.TIMEOUT_S`.
         traffic: Counter of received bytes.
-        repo_type: Type of the repositories; for models, every parameter `dataset` is the name of a model.
+        repo_type: Type of the repositories; every parameter `repo` is the name of one.
     """
 
     cache: Path
@@ -68,80 +68,80 @@ class HubFiles:
         """Return access to models instead of datasets, with the same traffic counter."""
         return replace(self, repo_type="model")
 
-    def resolve(self, dataset: str, revision: str = "main") -> str:
+    def resolve(self, repo: str, revision: str = "main") -> str:
         """Return the commit (40 hex digits) that a branch or tag points to."""
-        check_name(dataset, self.repo_type)
-        return self.call_with_retries(dataset, revision, lambda: self._fetch_commit(dataset, revision))
+        check_name(repo, self.repo_type)
+        return self.call_with_retries(repo, revision, lambda: self._fetch_commit(repo, revision))
 
-    def list_files(self, dataset: str, commit: str) -> list[HubFile]:
+    def list_files(self, repo: str, commit: str) -> list[HubFile]:
         """List every file at a commit, sorted by path; the listing is cached.
 
         Raise InputError if `commit` is not 40 hex digits.
         """
         if not _COMMIT.fullmatch(commit):
             fix = "run `corpusmill pin` to get the commit"
-            raise InputError(f"{commit!r} is not a commit of 40 hex digits", dataset, fix)
-        path = self.listing_path(dataset, commit)
+            raise InputError(f"{commit!r} is not a commit of 40 hex digits", repo, fix)
+        path = self.listing_path(repo, commit)
         files = hub_listing.read_cached_listing(path)
         if files is None:
-            files = self.call_with_retries(dataset, commit, lambda: self._fetch_listing_twice(dataset, commit))
+            files = self.call_with_retries(repo, commit, lambda: self._fetch_listing_twice(repo, commit))
             durable.make_folder(path.parent)
             hub_listing.write_listing(path, files)
         return files
 
-    def confirm_file(self, dataset: str, commit: str, file: HubFile) -> None:
+    def confirm_file(self, repo: str, commit: str, file: HubFile) -> None:
         """Raise InputError if the hub's hash or size of a file differs from the listing.
 
         If only the cached listing is wrong, delete the listing and raise RetryableError. If the cache has a folder for
         the file's hash, send no request, because `fetch` confirms the file before each download.
         """
-        if not self.spans_folder(dataset, file.digest).exists():
-            self.call_with_retries(dataset, commit, lambda: self._locate(dataset, commit, file))
+        if not self.spans_folder(repo, file.digest).exists():
+            self.call_with_retries(repo, commit, lambda: self._locate(repo, commit, file))
 
-    def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
+    def fetch(self, repo: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
         An interrupted download resumes. A file that is fetched whole is hashed: RetryableError if its hash is not the
         listed one. For a part, only the hash that the hub states is compared. Spans are checked at each later use.
         """
         stop = file.size if stop is None else stop
-        folder = self.spans_folder(dataset, file.digest)
+        folder = self.spans_folder(repo, file.digest)
         durable.make_folder(folder)
         with lock_folder(folder):
             path = hub_cache.find_span_file(folder, start, stop)
             if path is None:
                 part = Span(start, stop, hub_cache.prepare_partial_path(folder, start, stop))
-                self.call_with_retries(dataset, commit, lambda: self._download(dataset, commit, file, part))
+                self.call_with_retries(repo, commit, lambda: self._download(repo, commit, file, part))
                 if (start, stop) == (0, file.size):
-                    hub_cache.check_file_hash(file, [part], f"{dataset}@{commit}:{file.path}")
+                    hub_cache.check_file_hash(file, [part], f"{repo}@{commit}:{file.path}")
                 path = folder / f"{start}-{stop}.{file_sha256(part.path)}"
                 durable.rename(part.path, path)
         return Span(start, stop, path)
 
-    def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
+    def count_missing_bytes(self, repo: str, file: HubFile, start: int, stop: int) -> int:
         """Count the bytes of [start, stop) that a fetch would request from the hub."""
-        return hub_cache.count_missing_bytes(self.spans_folder(dataset, file.digest), start, stop)
+        return hub_cache.count_missing_bytes(self.spans_folder(repo, file.digest), start, stop)
 
-    def _fetch_commit(self, dataset: str, revision: str) -> str:
+    def _fetch_commit(self, repo: str, revision: str) -> str:
         client = self.client()
-        answer, _ = client.fetch_page(f"{self._api_url(client, dataset)}/revision/{quote(revision, safe='')}")
+        answer, _ = client.fetch_page(f"{self._api_url(client, repo)}/revision/{quote(revision, safe='')}")
         with convert_parse_errors():
             sha = answer["sha"]
             if not _COMMIT.fullmatch(sha):
                 raise ValueError(f"{sha!r} is not a commit")
             return str(sha)
 
-    def _fetch_listing_twice(self, dataset: str, commit: str) -> list[HubFile]:
-        files = self._fetch_listing(dataset, commit)
-        if self._fetch_listing(dataset, commit) != files:  # a hub states no hash of a listing
+    def _fetch_listing_twice(self, repo: str, commit: str) -> list[HubFile]:
+        files = self._fetch_listing(repo, commit)
+        if self._fetch_listing(repo, commit) != files:  # a hub states no hash of a listing
             raise MalformedResponse("two listings of one commit differ")
         return files
 
-    def _fetch_listing(self, dataset: str, commit: str) -> list[HubFile]:
+    def _fetch_listing(self, repo: str, commit: str) -> list[HubFile]:
         """Fetch all pages of the hub's file tree; MalformedResponse for a repeated path."""
         client = self.client()
         found: dict[str, HubFile | None] = {}  # by path; None for a folder
-        url: str | None = f"{self._api_url(client, dataset)}/tree/{commit}?recursive=true&expand=false"
+        url: str | None = f"{self._api_url(client, repo)}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
             entries, url = client.fetch_page(url)
             with convert_parse_errors():
@@ -154,30 +154,30 @@ class HubFiles:
                     found[entry["path"]] = None if is_folder else hub_listing.parse_tree_entry(entry)
             if len(found) > _MAX_ENTRIES:
                 what = f"the listing has more than {_MAX_ENTRIES:,} files and folders"
-                raise InputError(what, f"{dataset}@{commit} on {client.address}", "check what answers at HF_ENDPOINT")
+                raise InputError(what, f"{repo}@{commit} on {client.address}", "check what answers at HF_ENDPOINT")
         return sorted(filter(None, found.values()), key=lambda file: file.path)
 
-    def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
+    def _check_cached_listing(self, repo: str, commit: str, file: HubFile) -> None:
         """Delete the cached listing and raise if `file` is in it but not on the hub."""
-        path = self.listing_path(dataset, commit)
-        if file in (hub_listing.read_cached_listing(path) or ()) and file not in self._fetch_listing(dataset, commit):
+        path = self.listing_path(repo, commit)
+        if file in (hub_listing.read_cached_listing(path) or ()) and file not in self._fetch_listing(repo, commit):
             path.unlink()
-            what = f"the cached listing of {dataset}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
+            what = f"the cached listing of {repo}@{commit} has {file.path} with {file.digest} of {file.size} bytes"
             raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
 
-    def _locate(self, dataset: str, commit: str, file: HubFile) -> hub_http.FileLocation:
+    def _locate(self, repo: str, commit: str, file: HubFile) -> hub_http.FileLocation:
         """Locate a file's bytes; raise if the hub's hash or size differs from `file`."""
         client = self.client()
-        repo = f"datasets/{dataset}" if self.repo_type == "dataset" else dataset
-        located = client.locate(f"{client.address}/{repo}/resolve/{commit}/{quote(file.path)}")
+        repo_path = f"datasets/{repo}" if self.repo_type == "dataset" else repo
+        located = client.locate(f"{client.address}/{repo_path}/resolve/{commit}/{quote(file.path)}")
         if located.etag != file.digest.partition(":")[2] or located.size != file.size:
-            self._check_cached_listing(dataset, commit, file)
+            self._check_cached_listing(repo, commit, file)
             listed = f"the listing has {file.digest} of {file.size} bytes"
             what = f"the hub has {located.etag} of {located.size} bytes, {listed}"
-            raise InputError(what, f"{dataset}@{commit}:{file.path}", _CHANGED_FIX)
+            raise InputError(what, f"{repo}@{commit}:{file.path}", _CHANGED_FIX)
         return located
 
-    def _download(self, dataset: str, commit: str, file: HubFile, span: Span) -> None:
+    def _download(self, repo: str, commit: str, file: HubFile, span: Span) -> None:
         """Append the missing bytes of a span to its local file; raise if `file` changed."""
         import httpx2
 
@@ -187,8 +187,8 @@ class HubFiles:
         first = span.start + partial.stat().st_size
         if first >= stop:
             return
-        client, where = self.client(), f"{dataset}@{commit}:{file.path}"
-        located = self._locate(dataset, commit, file)
+        client, where = self.client(), f"{repo}@{commit}:{file.path}"
+        located = self._locate(repo, commit, file)
         with client.stream(located.url, where, Range=f"bytes={first}-{stop - 1}") as response:
             if response.status_code in (401, 403, 404) and not client.is_on_hub(located.url):
                 what = f"the hub's storage refused the download (HTTP {response.status_code})"
@@ -214,32 +214,32 @@ class HubFiles:
         if span.start + partial.stat().st_size < stop:
             raise httpx2.ReadError("the body ended early")
 
-    def call_with_retries(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
+    def call_with_retries(self, repo: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
         address = self.client().address
-        hub_call = HubCall(dataset, revision, address, self.tries, self.wait_s, writes, self.repo_type)
-        return hub_http.with_retries(call, hub_call)
+        hub_call = HubCall(repo, revision, address, self.tries, self.wait_s, writes, self.repo_type)
+        return hub_http.call_with_retries(call, hub_call)
 
     def client(self) -> hub_http.HubClient:
         return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.timeout_s, self.traffic)
 
-    def listing_path(self, dataset: str, commit: str) -> Path:
+    def listing_path(self, repo: str, commit: str) -> Path:
         """Return the path of a commit's listing in the cache."""
-        return self._cache_folder(dataset) / "listings" / f"{commit}.json"
+        return self._cache_folder(repo) / "listings" / f"{commit}.json"
 
-    def spans_folder(self, dataset: str, digest: str) -> Path:
+    def spans_folder(self, repo: str, digest: str) -> Path:
         """Return the cache folder of a file's spans; raise InputError for an invalid hash."""
-        folder = self._cache_folder(dataset)
+        folder = self._cache_folder(repo)
         if not hub_listing.is_digest(digest):
-            raise InputError(f"{digest!r} is not a file hash", dataset, "list the files at their commit again")
+            raise InputError(f"{digest!r} is not a file hash", repo, "list the files at their commit again")
         return folder / "bytes" / digest.replace(":", "-")
 
-    def _cache_folder(self, dataset: str) -> Path:
+    def _cache_folder(self, repo: str) -> Path:
         """Return a repository's cache folder; for a model, it is in the folder `models`."""
-        check_name(dataset, self.repo_type)
-        return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
+        check_name(repo, self.repo_type)
+        return (self.cache if self.repo_type == "dataset" else self.cache / "models") / repo.replace("/", "--")
 
-    def _api_url(self, client: hub_http.HubClient, dataset: str) -> str:
-        return f"{client.address}/api/{self.repo_type}s/{dataset}"
+    def _api_url(self, client: hub_http.HubClient, repo: str) -> str:
+        return f"{client.address}/api/{self.repo_type}s/{repo}"
 
 
 def map_in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> Iterator[T]:

@@ -54,7 +54,7 @@ class FileLocation:
 class HubClient:
     """Client that makes the requests of a `HubFiles`, and counts received bytes.
 
-    Its methods raise MalformedResponse, HfHubHTTPError and httpx2's errors, which `with_retries` converts.
+    Its methods raise MalformedResponse, HfHubHTTPError and httpx2's errors, which `call_with_retries` converts.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class HubClient:
         hf_raise_for_status(httpx2.Response(response.status_code, headers=response.headers, request=response.request))
 
 
-def with_retries(call: Callable[[], T], hub_call: HubCall) -> T:
+def call_with_retries(call: Callable[[], T], hub_call: HubCall) -> T:
     """Return the result of `call`; retry after temporary errors and bad responses.
 
     Raises:
@@ -160,18 +160,18 @@ def with_retries(call: Callable[[], T], hub_call: HubCall) -> T:
         except httpx2.RequestError as error:
             seconds, problem = None, error_text(error)
             fix = "check the network and HF_ENDPOINT, then run the same command again"
-            refusal = TransientError(f"{hub_call.dataset} cannot be reached ({problem})", hub_call.address, fix)
+            refusal = TransientError(f"{hub_call.repo} cannot be reached ({problem})", hub_call.address, fix)
         except (MalformedResponse, httpx2.InvalidURL) as error:  # a URL in a response, as the hub's own was checked
             seconds, problem = None, f"the response cannot be parsed ({error})"
             what = f"the response for revision {hub_call.revision} cannot be parsed ({error})"
             fix = "run the same command later; if the error persists, check the server at HF_ENDPOINT"
-            refusal = TransientError(what, f"{hub_call.dataset} on {hub_call.address}", fix)
+            refusal = TransientError(what, f"{hub_call.repo} on {hub_call.address}", fix)
         if attempt == hub_call.tries or not isinstance(refusal, TransientError):
             raise refusal
         if seconds is None:
             seconds = min(60.0, hub_call.wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
         attempts = f"{attempt + 1} of {hub_call.tries}"
-        logger.warning("%s: %s; attempt %s in %.1f s", hub_call.dataset, problem, attempts, seconds)
+        logger.warning("%s: %s; attempt %s in %.1f s", hub_call.repo, problem, attempts, seconds)
         time.sleep(seconds)
     raise AssertionError("unreachable: the loop returns or raises")
 

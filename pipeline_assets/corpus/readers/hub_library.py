@@ -13,7 +13,7 @@ import httpx2
 from huggingface_hub import constants, hf_raise_for_status, set_client_factory
 
 from pipeline_assets.compat import hub_client_factory
-from pipeline_assets.corpus.readers.hub_errors import RETRIED_STATUS, requested_wait_s
+from pipeline_assets.corpus.readers.hub_errors import RETRIED_STATUSES, requested_wait_s
 from pipeline_assets.corpus.readers.hub_http import PROGRESS_S
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
 from pipeline_assets.corpus.readers.hub_session import LimitedClient
@@ -52,16 +52,16 @@ class LibraryClient(LimitedClient):
         try:
             response = super().send(request, stream=stream, **options)
         except (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError) as error:
-            if self._retries_itself(request):
+            if self._library_retries(request):
                 raise
             raise UnansweredError(f"{type(error).__name__}: {error}", request=request) from error
         if not stream:
-            if response.status_code in RETRIED_STATUS and not self._retries_itself(request):
+            if response.status_code in RETRIED_STATUSES and not self._library_retries(request):
                 hf_raise_for_status(response)
             _check_part_sizes(response)
         return response
 
-    def _retries_itself(self, request: httpx2.Request) -> bool:
+    def _library_retries(self, request: httpx2.Request) -> bool:
         """Check whether `huggingface_hub` itself retries a request, such as any PUT."""
         return self._retries_all or request.method == "PUT"
 
@@ -79,7 +79,7 @@ class LibraryClient(LimitedClient):
         for name in ("RateLimit", "Retry-After"):
             response.headers.pop(name, None)
         if wait_s is not None:
-            is_limited = self._retries_itself(response.request)
+            is_limited = self._library_retries(response.request)
             response.headers["Retry-After"] = str(int(min(wait_s, _MAX_RETRY_WAIT_S) if is_limited else wait_s))
 
 

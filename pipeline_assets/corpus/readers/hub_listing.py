@@ -42,9 +42,9 @@ def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
     return _check_file(HubFile(entry["path"], entry["size"], digest))
 
 
-def hub_entry(dataset: str, commit: str, file: HubFile) -> dict[str, Any]:
+def hub_input(repo: str, commit: str, file: HubFile) -> dict[str, Any]:
     """Return the entry of a hub file for `inputs` in a manifest."""
-    return {"name": f"{dataset}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
+    return {"name": f"{repo}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 
 def _check_file(file: HubFile) -> HubFile:

@@ -25,7 +25,7 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 _WRITE_BYTES = 1 << 13  # progress is checked after each block: a slow receiver takes minutes for this many
 
 
-_trusted_authorities = functools.cache(httpx2.create_ssl_context)
+_ssl_context = functools.cache(httpx2.create_ssl_context)
 """Return the TLS settings that all clients share, because loading them takes 20 ms."""
 
 
@@ -41,7 +41,7 @@ class LimitedClient(httpx2.Client):
 
     def __init__(self, address: str, progress_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self._origin = httpx2.URL(address).origin
-        timeout, tls = min(TIMEOUT_S, timeout_s, progress_s), _trusted_authorities()
+        timeout, tls = min(TIMEOUT_S, timeout_s, progress_s), _ssl_context()
         super().__init__(follow_redirects=True, timeout=timeout, max_redirects=5, verify=tls)
         self.event_hooks = {"request": [hub_request_hook(), self._restrict_headers], "response": [self._limit_body]}
         replace_network_backend(self, _TimedBackend(progress_s))
@@ -101,17 +101,17 @@ class _TimedStream(httpcore2.NetworkStream):
         self._direction, self._waited_s, self._bytes = "", 0.0, 0
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        started = time.monotonic()
+        started_s = time.monotonic()
         data = self._stream.read(max_bytes, self._timeout(timeout))
-        self._count("read", len(data), started, httpcore2.ReadTimeout)
+        self._check_rate("read", len(data), started_s, httpcore2.ReadTimeout)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for first in range(0, len(buffer), _WRITE_BYTES):
             block = buffer[first : first + _WRITE_BYTES]
-            started = time.monotonic()
+            started_s = time.monotonic()
             self._stream.write(block, self._timeout(timeout))
-            self._count("write", len(block), started, httpcore2.WriteTimeout)
+            self._check_rate("write", len(block), started_s, httpcore2.WriteTimeout)
 
     def close(self) -> None:
         self._stream.close()
@@ -128,11 +128,11 @@ class _TimedStream(httpcore2.NetworkStream):
     def _timeout(self, requested: float | None) -> float:
         return min(requested or TIMEOUT_S, TIMEOUT_S, self._progress_s)
 
-    def _count(self, direction: str, byte_count: int, started: float, error: type[httpcore2.TimeoutException]) -> None:
+    def _check_rate(self, direction: str, size: int, started_s: float, error: type[httpcore2.TimeoutException]) -> None:
         if direction != self._direction:
             self._direction, self._waited_s, self._bytes = direction, 0.0, 0
-        self._waited_s += time.monotonic() - started
-        self._bytes += byte_count
+        self._waited_s += time.monotonic() - started_s
+        self._bytes += size
         if self._waited_s >= self._progress_s:
             if self._bytes < MIN_PROGRESS_BYTES:
                 raise error(f"{self._bytes:,} bytes in {self._waited_s:.0f} s")

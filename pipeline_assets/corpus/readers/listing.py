@@ -23,11 +23,11 @@ class Listing:
 
     Attributes:
         inputs: Entries of `inputs` in the future manifest, as known from file listings and Parquet footers.
-        missing_bytes: Number of bytes to fetch from a hub, by file or source; None if all files are local.
+        bytes_to_fetch: Number of bytes to fetch from a hub, by file or source; None if all files are local.
     """
 
     inputs: tuple[Mapping[str, Any], ...] = ()
-    missing_bytes: Mapping[str, int] | None = None
+    bytes_to_fetch: Mapping[str, int] | None = None
 
     @classmethod
     def from_files(cls, files: Iterable[SourceFile]) -> "Listing":
@@ -36,7 +36,7 @@ class Listing:
 
     @classmethod
     def from_pinned(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """Create a listing of pinned hub files, with `missing_bytes` and without `inputs`."""
+        """Create a listing of pinned hub files, with `bytes_to_fetch` and without `inputs`."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
-        return cls(missing_bytes=missing)
+        return cls(bytes_to_fetch=missing)

@@ -54,7 +54,7 @@ TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=No
 
 
 _FILE_NAME_RULE = "write a file name without folders, such as LICENSE or LICENSE*"
-_LATER_KEYS = frozenset({"exclude", "text_endings", "license_files"})
+_OMITTABLE_KEYS = frozenset({"exclude", "text_endings", "license_files"})
 
 
 def _check_text_ending(ending: str) -> str:
@@ -89,8 +89,8 @@ class LocalRecipe(SourceLabels):
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """Return the content; omit unset `_LATER_KEYS`, so that old digests stay valid."""
-        return {key: value for key, value in super().content().items() if value or key not in _LATER_KEYS}
+        """Return the content; omit unset `_OMITTABLE_KEYS`, so that old digests stay valid."""
+        return {key: value for key, value in super().content().items() if value or key not in _OMITTABLE_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
         """Detect the format of a file from its name; None if unknown."""

@@ -81,18 +81,18 @@ def _row_start(file: SourceFile, offset: int, line: int) -> int:
     return before[0]
 
 
-def format_row_position(name: str, row: int, file: SourceFile | None) -> str:
+def format_row_position(name: str, position: int, file: SourceFile | None) -> str:
     """Format a position as `line 12 (byte 3,456)`, or `row 12` if rows are numbered.
 
     Return only `byte 3,456` if lines cannot be counted, or if `file` is None, as for a file on another machine.
     """
     if has_numbered_rows(name):
-        return f"row {row:,}"
+        return f"row {position:,}"
     try:
-        line = None if file is None else line_number(file, row)
+        line = None if file is None else line_number(file, position)
     except InputError:
         line = None
-    return f"byte {row:,}" if line is None else f"line {line:,} (byte {row:,})"
+    return f"byte {position:,}" if line is None else f"line {line:,} (byte {position:,})"
 
 
 def reject_formatter(files: Iterable[SourceFile]) -> RejectFormatter:

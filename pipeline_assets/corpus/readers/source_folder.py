@@ -241,11 +241,11 @@ def input_folder_path(manifest: Manifest, root: Path) -> Path | None:
 def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
     """Yield a pin's files; InputError if they change before or in the `with` block."""
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
-    yield listed_files(folder, pin)
-    listed_files(folder, pin)  # raises if a file was changed while it was read
+    yield check_listed_files(folder, pin)
+    check_listed_files(folder, pin)  # raises if a file was changed while it was read
 
 
-def listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
+def check_listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
     """Return the files that a manifest lists, and check that they are unchanged.
 
     Raise InputError if names, sizes or times have changed. Hashes are checked later, while the files are read.

@@ -43,7 +43,7 @@ _HEADER_PREFIX = b'<doc id="'
 _FIRST_FILE = re.compile(r"(^|/)AA/wiki_00(\.\w+)?$")
 _END = b"</doc>"
 _END_LINE = re.compile(rb"^</doc>[ \t\r]*$", re.MULTILINE)
-_TYPES: dict[str, tuple[type, ...]] = {"text": (str,), "id": (str, int), "url": (str,), "title": (str,)}
+_KEY_TYPES: dict[str, tuple[type, ...]] = {"text": (str,), "id": (str, int), "url": (str,), "title": (str,)}
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -156,8 +156,8 @@ def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterat
     """Yield each page of JSON lines, or its fault, with its byte offset."""
     is_first = piece.start == 0
     for offset, row in json_rows(piece, split_lines(blocks, piece.stop)):
-        if is_first and isinstance(row, dict) and not row.keys() >= _TYPES.keys():
-            missing = ", ".join(key for key in _TYPES if key not in row)
+        if is_first and isinstance(row, dict) and not row.keys() >= _KEY_TYPES.keys():
+            missing = ", ".join(key for key in _KEY_TYPES if key not in row)
             what = f"keys not found in the first line: {missing}; it has {', '.join(row) or 'none'}"
             raise InputError(what, piece.file.path, "pass JSON lines of wikiextractor, or read them as local files")
         is_first = False
@@ -165,11 +165,11 @@ def _json_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterat
 
 
 def _json_page(row: dict[str, Any]) -> Page | Fault:
-    values = {key: row.pop(key, None) for key in _TYPES}
+    values = {key: row.pop(key, None) for key in _KEY_TYPES}
     if values["text"] is None:
         return Fault("no_text", "null")
     for name, value in values.items():
-        if type(value) not in _TYPES[name]:
+        if type(value) not in _KEY_TYPES[name]:
             return Fault("wrong_type", f"{name} is {type(value).__name__}")
     revid, id_ = row.pop("revid", None), values.pop("id")
     return Page(str(id_), None if revid in (None, "") else str(revid), attributes=row, **values)

@@ -40,7 +40,7 @@ class ScoringRecipe(RecipeSection):
         token_nll: Whether scores have the NLL of each token in the loss.
     """
 
-    LATER_KEYS = frozenset({"token_nll"})
+    OMITTABLE_KEYS = frozenset({"token_nll"})
     device: Annotated[Device, Option("Device that runs the model.", default=None)] = "cpu"
     dtype: Annotated[Dtype | None, Option("Dtype; float32 on CPU, bfloat16 on GPU.")] = None
     attention: Annotated[str | None, Option("Attention of transformers, such as sdpa.")] = None

@@ -1,7 +1,7 @@
 """Listings of a snapshot's files and row groups, before a build or for a pin."""
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.hub_listing import hub_entry
+from pipeline_assets.corpus.readers.hub_listing import hub_input
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.snapshot.fetch import bytes_to_fetch, fetch_snapshot
 from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges
@@ -25,6 +25,6 @@ def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every
     if is_json_lines(listing[0]):
         blocks = ((file, block) for file in listing for block in block_ranges(file.size))
         missing = sum(hub.count_missing_bytes(recipe.dataset, file, *block) for file, block in blocks)
-        return Listing(tuple(hub_entry(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
+        return Listing(tuple(hub_input(recipe.dataset, recipe.revision, file) for file in listing), {source: missing})
     plan = plan_snapshot(hub, recipe, threads, log_every_s)
     return Listing(tuple(hub_inputs(recipe, plan)), {source: bytes_to_fetch(hub, recipe, plan)})

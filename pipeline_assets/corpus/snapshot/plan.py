@@ -11,7 +11,7 @@ from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_cache import Span
 from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
-from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_entry
+from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_input
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup, list_row_groups, read_footer
 from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.snapshot.draw import Piece, choose_pieces
@@ -137,5 +137,5 @@ def hub_inputs(recipe: SnapshotRecipe, plan: SnapshotPlan) -> list[dict[str, Any
         group = piece.group
         entry = {"number": group.number, "first_row": group.first_row, "rows": piece.rows}
         read.setdefault(group.file.path, []).append(entry | {"start": group.start, "stop": group.stop})
-    listed = ((file.path, hub_entry(recipe.dataset, recipe.revision, file)) for file in plan.listing)
+    listed = ((file.path, hub_input(recipe.dataset, recipe.revision, file)) for file in plan.listing)
     return [entry | {"row_groups": read[path]} if path in read else entry for path, entry in listed]

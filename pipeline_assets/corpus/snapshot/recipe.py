@@ -57,7 +57,7 @@ class HubRows(RecipeSection):
         max_reject_fraction: Share of rejected rows above which the build stops.
     """
 
-    LATER_KEYS = frozenset({"generated_by"})
+    OMITTABLE_KEYS = frozenset({"generated_by"})
     dataset: Annotated[str, text_rule(re.compile(r"[\w.-]+/[\w.-]+").fullmatch, _DATASET_RULE)]
     config: Annotated[
         str, Option("Config. Default: fineweb-2 eng_Latn, others default.", "config-name", None, ("--subset",))

@@ -22,10 +22,10 @@ from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.manifest import Manifest, is_inside_folder
 from pipeline_assets.spine.staging import StagingView
 
-CACHE_FOLDER = "object_cache"  # relative to a data root
+OBJECT_CACHE_FOLDER = "object_cache"  # relative to a data root
 VERSIONS_KEY = "object_versions"  # key of the provenance of a pin
 _URL_PATTERN = re.compile(r"(s3|gs|az)://([^/@?]+)/?([^@?]*)")
-_CACHED_PATH_PATTERN = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
+_CACHED_PATH_PATTERN = re.compile(rf"(?:.*/)?{OBJECT_CACHE_FOLDER}/(s3|gs|az)/(.+)")
 
 
 def source_path(path: str) -> Path:
@@ -34,7 +34,7 @@ def source_path(path: str) -> Path:
     The folder of copies is relative to the data root.
     """
     match = _URL_PATTERN.fullmatch(path)
-    return Path(path) if match is None else Path(CACHE_FOLDER, match[1], match[2], match[3].strip("/"))
+    return Path(path) if match is None else Path(OBJECT_CACHE_FOLDER, match[1], match[2], match[3].strip("/"))
 
 
 def check_source_path(path: str) -> str:

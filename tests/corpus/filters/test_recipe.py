@@ -22,7 +22,7 @@ def test_later_sections_are_omitted_from_the_content_unless_set() -> None:
     both = FilterRecipe.model_validate({"windows": {}, "language": {"keep": ["de", "en"]}})
 
     assert canonical_sha256(nothing.content()) == "454e6a35ee8f640f68d1ea143350d74351600a3dbe04b5b9faf93c3aa7531cea"
-    assert nothing.content().keys() == FilterRecipe.model_fields.keys() - FilterRecipe.LATER_KEYS
+    assert nothing.content().keys() == FilterRecipe.model_fields.keys() - FilterRecipe.OMITTABLE_KEYS
     assert both.content()["windows"] == {"window_bytes": 256, "every": 64, "max_share": "0.5"}
     assert both.content()["language"] == {"detector": "py3langid", "keep": ["de", "en"], "threshold": None}
     assert [FilterRecipe.from_content(recipe.content()) for recipe in (nothing, both)] == [nothing, both]

@@ -77,7 +77,7 @@ def test_the_card_defines_the_files_of_a_split(configs: list[Config]) -> None:
         "data/eng_Latn_removed/train/*",
         "data/eng_Latn_removed/more/*",
     ]
-    assert by_name["sample-10BT"].files == ()
+    assert by_name["sample-10BT"].split_patterns == ()
     assert by_name["sample-10BT"].language is None
 
 
@@ -96,7 +96,7 @@ configs:
     english, french = parse_configs(card, WHERE)
 
     assert (english.patterns("test"), english.folder) == (["en/test/*.jsonl"], None)
-    assert (french.files, french.folder) == ((), "fr")
+    assert (french.split_patterns, french.folder) == ((), "fr")
 
 
 def test_an_unknown_config_is_refused_with_the_nearest_name(configs: list[Config]) -> None:

@@ -11,9 +11,9 @@ from refusals import refusal
 from pipeline_assets.corpus.readers.source_folder import (
     SourceFile,
     SourceFolder,
+    check_listed_files,
     folder_provenance,
     input_folder,
-    listed_files,
 )
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 
@@ -66,7 +66,7 @@ def test_a_changed_file_is_reported_and_the_files_are_refused(
     change(folder.path)
 
     assert folder.describe_changes(Path(), manifest) == message.format(folder.path)
-    assert refusal(lambda: listed_files(folder, manifest)) == (
+    assert refusal(lambda: check_listed_files(folder, manifest)) == (
         f"{folder.path}: changed since the files were hashed: {message.format(folder.path)}; "
         "stop writing to the folder, and run the recipe again"
     )
@@ -97,7 +97,7 @@ def test_a_missing_folder_has_no_changes_and_cannot_be_read(folder: SourceFolder
     folder.path.rename(folder.path.with_name("elsewhere"))
 
     assert folder.describe_changes(Path(), manifest) is None
-    assert refusal(lambda: listed_files(folder, manifest)) == (
+    assert refusal(lambda: check_listed_files(folder, manifest)) == (
         f"{folder.path}: the source folder no longer exists; "
         "restore it, create a link to its new path, or correct the source's path"
     )
@@ -132,7 +132,7 @@ def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder
     moved = SourceFolder(folder.path.rename(tmp_path / "moved"), folder.patterns)
 
     assert moved.describe_changes(Path(), manifest) is None
-    assert listed_files(moved, manifest) == [
+    assert check_listed_files(moved, manifest) == [
         SourceFile(tmp_path / "moved" / "a.jsonl", "a.jsonl", 7),
         SourceFile(tmp_path / "moved" / "deep" / "b.jsonl", "deep/b.jsonl", 12),
     ]

@@ -142,12 +142,12 @@ def test_the_files_of_a_model_are_listed_before_its_pin_and_download(hub: Faulty
 
     fetched = ("config.json", "model.safetensors.index.json")
     assert list(listed.inputs) == list(artifact.manifest.identity.inputs)
-    assert before.missing_bytes == {
+    assert before.bytes_to_fetch == {
         f"{NAME}:{name}": 0 if name in fetched else len(content) for name, content in PINNED.items()
     }
-    assert set((list_uncached(look, run).missing_bytes or {}).values()) == {0}
+    assert set((list_uncached(look, run).bytes_to_fetch or {}).values()) == {0}
     assert [file["name"] for file in list_model(folder_pin, run).inputs] == list(PINNED)
-    assert list_uncached(LOOK.target("mine", {}, [folder_pin]), run).missing_bytes is None
+    assert list_uncached(LOOK.target("mine", {}, [folder_pin]), run).bytes_to_fetch is None
 
 
 @pytest.mark.parametrize("keeps_size", [True, False])

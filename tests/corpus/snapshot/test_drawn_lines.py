@@ -42,8 +42,8 @@ def test_one_file_of_lines_is_listed_with_its_missing_bytes(
     listing = list_inputs(raw, Run(tmp_path / "data", RunSettings(workers=0), hub_files))
 
     [entry] = listing.inputs
-    assert entry["name"].endswith(":data/a.jsonl") and listing.missing_bytes is not None
-    assert [*listing.missing_bytes.values()] == [len(content)]
+    assert entry["name"].endswith(":data/a.jsonl") and listing.bytes_to_fetch is not None
+    assert [*listing.bytes_to_fetch.values()] == [len(content)]
 
 
 @pytest.mark.parametrize(

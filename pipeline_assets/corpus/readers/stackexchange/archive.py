@@ -23,7 +23,7 @@ _TABLES = "Badges|Comments|PostHistory|PostLinks|Posts|Tags|Users|Votes"
 _HOST = re.compile(rf"(?P<host>[A-Za-z0-9.-]+\.[A-Za-z]+)(?:-(?P<table>{_TABLES}))?")
 _MAX_EXPANSION = 100  # text compresses to a tenth at best
 _MAGIC = b"7z\xbc\xaf\x27\x1c"
-_SHOWN_BYTES = 60
+_HEAD_BYTES = 60
 _BLOCK_BYTES = 1 << 18  # larger blocks are evicted from the CPU cache before they are scanned: 20 % slower
 _DAMAGE_ERRORS = (lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, LookupError, TypeError)
 _FIX = "fetch it again"
@@ -39,7 +39,7 @@ def is_archive(file: Path) -> bool:
     """Check whether a file is a 7z archive; raise InputError if it is only named .7z."""
     try:
         with open(file, "rb") as source:
-            head = source.read(_SHOWN_BYTES)
+            head = source.read(_HEAD_BYTES)
     except OSError as error:
         fix = f"pass a {POSTS_FILE} or a site's .7z"
         raise RetryableError(f"the file cannot be read ({error.strerror})", file, fix) from None

@@ -39,7 +39,7 @@ _LANGUAGE = re.compile(r"lang-([\w+#-]{1,30})", re.ASCII)
 _START = re.compile(r"""\bstart\s*=\s*["']?([0-9]{1,9})""", re.IGNORECASE)
 # Runs of white space other than a single space or line break.
 _WHITE_RUN = re.compile(r"[\x00-\x09\x0b-\x1f\xa0][\x00-\x20\xa0]*+|[ \n][\x00-\x20\xa0]++")
-_NUMBER = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
+_EXPONENT = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
 _TICKS = re.compile("`+")
 _MAX_DEPTH = 32  # marks of nested quotes and lists; deeper text gets the marks of this depth
 _BLOCKQUOTE_PREFIX = "> " * _MAX_DEPTH
@@ -50,9 +50,9 @@ _DEFAULT_ALTS = ("", "enter image description here", "alt text")
 _CODE, _CELL, _SUP = "\ud800", "\ud801", "\ud802"
 _WORD_SUP = re.compile(f"{_SUP}(?<=[0-9A-Za-z)]{_SUP})")
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-_END_MARKED = frozenset(f"/{name}" for name in ("li", "tr", "ul", "ol", *_HEADINGS))
+_MARKER_END_TAGS = frozenset(f"/{name}" for name in ("li", "tr", "ul", "ol", *_HEADINGS))
 _PAIRED = ("p", "div", "dl", "dt", "dd", "table", "thead", "tbody", "tfoot", "tr", "ul", "ol", "li", "blockquote")
-_BETWEEN_BLOCKS = frozenset(("pre", "hr", *(slash + name for name in _PAIRED + _HEADINGS for slash in ("", "/"))))
+_BLOCK_TAGS = frozenset(("pre", "hr", *(slash + name for name in _PAIRED + _HEADINGS for slash in ("", "/"))))
 
 
 def body_text(body: str) -> str:
@@ -98,17 +98,17 @@ class _PostLayout:
         self._out: list[str] = []
         self._line: list[str] = []  # text of the current block
         self._codes: list[str] = []  # inline code of the current block
-        self._item = self._heading = ""  # markers of the next block
+        self._item_mark = self._heading_mark = ""  # markers of the next block
         self._is_tight = self._was_tight = False  # whether the next and the last block is a list item or table row
         # Open lists of the body and of each open quote: the next number of an ordered list, None for other lists.
         self._lists: list[list[int | None]] = [[]]
-        self._last_depth = self._lowest = 0  # number of open quotes at the last block, and its minimum since then
+        self._last_depth = self._lowest_depth = 0  # number of open quotes at the last block, and its minimum since then
 
     def text(self) -> str:
         for text, name, attributes, end in self._tags:
             if self._line or text.strip(" \n"):
                 self._line.append(text)
-            if name in _BETWEEN_BLOCKS:
+            if name in _BLOCK_TAGS:
                 self._end_block()
                 self._apply_block_tag(name, attributes)
             elif name == "code":
@@ -119,7 +119,7 @@ class _PostLayout:
                 self._line.append(_alt_text(attributes))
             elif name in ("td", "th"):
                 self._line.append(f"{_CELL} ")
-            elif name == "sup" and _NUMBER.match(self._body, end):
+            elif name == "sup" and _EXPONENT.match(self._body, end):
                 self._line.append(_SUP)
         self._end_block()
         return "".join(self._out)
@@ -127,14 +127,14 @@ class _PostLayout:
     def _apply_block_tag(self, name: str, attributes: str) -> None:
         """Update the state after a block tag; append a code block or horizontal rule."""
         lists = self._lists[-1]
-        if name in _END_MARKED:
+        if name in _MARKER_END_TAGS:
             self._clear_marker()
         match name:
             case "pre":
                 self._append_code_block(attributes)
             case "li":
                 number = lists[-1] if lists else None
-                self._item = "  " * (min(len(lists), _MAX_DEPTH) - 1) + ("- " if number is None else f"{number}. ")
+                self._item_mark = "  " * (min(len(lists), _MAX_DEPTH) - 1) + ("- " if number is None else f"{number}. ")
                 if number is not None:
                     lists[-1] = number + 1
                 self._is_tight = True
@@ -151,12 +151,12 @@ class _PostLayout:
             case "/blockquote" if len(self._lists) > 1:
                 self._clear_marker()
                 self._lists.pop()
-                self._lowest = min(self._lowest, len(self._lists) - 1)
+                self._lowest_depth = min(self._lowest_depth, len(self._lists) - 1)
             case "hr":
                 self._clear_marker()
                 self._append_block("---")
             case "h1" | "h2" | "h3" | "h4" | "h5" | "h6":
-                self._heading = f"{'#' * int(name[1])} "
+                self._heading_mark = f"{'#' * int(name[1])} "
             case "/ul" | "/ol":
                 del lists[-1:]
 
@@ -183,25 +183,25 @@ class _PostLayout:
         if self._out:
             # Adjacent list items and table rows of one quote are separated by a line break, other blocks by an empty
             # line, which has the marks of the quotes that contain both blocks.
-            is_near = self._is_tight and self._was_tight and self._lowest == depth == self._last_depth
-            self._out.append("\n" if is_near else f"\n{_BLOCKQUOTE_PREFIX[: 2 * self._lowest].rstrip(' ')}\n")
-        block = f"{self._item}{self._heading}{block}"
+            is_near = self._is_tight and self._was_tight and self._lowest_depth == depth == self._last_depth
+            self._out.append("\n" if is_near else f"\n{_BLOCKQUOTE_PREFIX[: 2 * self._lowest_depth].rstrip(' ')}\n")
+        block = f"{self._item_mark}{self._heading_mark}{block}"
         if depth:
             marks = _BLOCKQUOTE_PREFIX[: 2 * depth]
             block = "\n".join([f"{marks}{line}" if line else marks.rstrip(" ") for line in block.split("\n")])
         self._out.append(block)
-        self._was_tight, self._last_depth, self._lowest = self._is_tight, depth, depth
+        self._was_tight, self._last_depth, self._lowest_depth = self._is_tight, depth, depth
         self._clear_marker()
 
     def _clear_marker(self) -> None:
         """Discard the pending marker of a list item or heading, used or not."""
-        self._item = self._heading = ""
+        self._item_mark = self._heading_mark = ""
         self._is_tight = False
 
     def _flush_marker(self) -> None:
         """Append the pending item marker, if any, on a line of its own."""
-        if self._item:
-            self._item, self._heading = f"{self._item}{self._heading}".rstrip(" "), ""
+        if self._item_mark:
+            self._item_mark, self._heading_mark = f"{self._item_mark}{self._heading_mark}".rstrip(" "), ""
             self._append_block("")
 
     def _append_code(self) -> None:

@@ -19,7 +19,7 @@ from pipeline_assets.spine.typed_values import convert
 QUESTION, ANSWER = 1, 2
 _MAX_ROW_BYTES = 16 << 20
 _MAX_HEAD_BYTES = 1 << 16
-_SHOWN_BYTES = 60
+_PREVIEW_BYTES = 60
 # A DOCTYPE without an internal DTD declares nothing: it is skipped, and nothing is fetched.
 _HEAD = re.compile(
     rb"""(?:\xef\xbb\xbf)?\s*
@@ -155,7 +155,7 @@ def _parse_row(row: bytes, where: str, offset: int) -> PostRow:
 
 
 def _byte_error(what: str, content: bytes, where: str, offset: int) -> InputError:
-    preview = content[:_SHOWN_BYTES].decode("utf-8", "replace")
+    preview = content[:_PREVIEW_BYTES].decode("utf-8", "replace")
     fix = "fetch the file again; if its source has the same error, correct it there"
     return InputError(f"byte {offset:,} is {what}: {preview!r}", where, fix)
 

@@ -166,11 +166,11 @@ def _post_licence(content_license: str | None, created_on: str) -> LicenceTag:
     return LicenceTag(tag, f"date: {created_on}")
 
 
-def _thread_licence(posts: Sequence[LicenceTag]) -> LicenceTag:
+def _thread_licence(licences: Sequence[LicenceTag]) -> LicenceTag:
     """Return the newest licence of the posts; `unknown` if any of them is unknown."""
-    if len({licence.tag for licence in posts}) == 1:
-        return posts[0]
-    tags = Counter(licence.tag for licence in posts)
-    newest = max(posts, key=lambda licence: (licence.tag == UNKNOWN, licence.tag))
+    if len({licence.tag for licence in licences}) == 1:
+        return licences[0]
+    tags = Counter(licence.tag for licence in licences)
+    newest = max(licences, key=lambda licence: (licence.tag == UNKNOWN, licence.tag))
     counted = ", ".join(f"{count} {tag}" for tag, count in sorted(tags.items()))
     return LicenceTag(newest.tag, f"{newest.evidence}; newest of {counted}")
