@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _BLOCK_CHARACTERS = "▁▂▃▄▅▆▇█"
-_SEPARATE_SHARE = 0.99  # of rows in bars of their own: an outlier would squeeze all others into a few bars
+_OWN_BAR_SHARE = 0.99  # of rows in bars of their own: an outlier would squeeze all others into a few bars
 
 
 class HistogramBar(NamedTuple):
@@ -43,7 +43,7 @@ def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[HistogramBar
 
     The last bar includes all higher bins. `bins[k]` counts rows from `edges[k]` to the next; `edges` may be longer.
     """
-    reached, enough = list(itertools.accumulate(bins)), _SEPARATE_SHARE * sum(bins)
+    reached, enough = list(itertools.accumulate(bins)), _OWN_BAR_SHARE * sum(bins)
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]
     counted = [(bins[number], f"{edges[number]:.1f}") for number in shown[:-1]]
     counted += [(sum(bins[number:]), f"{edges[number]:.1f}+") for number in shown[-1:]]

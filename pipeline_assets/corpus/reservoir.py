@@ -51,7 +51,7 @@ class Reservoir(Generic[T]):
     def __init__(self, k: int, generator: SplitMix64) -> None:
         self.k, self.generator = k, generator
         self.items: list[T] = []
-        self._rows = self._place = 0
+        self._rows = self._slot = 0
 
     def advance(self, weight: float = 1.0) -> bool:
         """Advance to the next row, and return whether it is drawn.
@@ -59,8 +59,8 @@ class Reservoir(Generic[T]):
         The caller must insert or skip a drawn row. Only a `WeightedReservoir` uses `weight`, which must be above 0.
         """
         self._rows += 1
-        self._place = self._rows - 1 if self._rows <= self.k else self.generator.draw_below(self._rows)
-        return self._place < self.k
+        self._slot = self._rows - 1 if self._rows <= self.k else self.generator.draw_below(self._rows)
+        return self._slot < self.k
 
     def skip(self) -> None:
         """Skip the drawn row, as if it were not in the stream."""
@@ -68,8 +68,8 @@ class Reservoir(Generic[T]):
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
         """Insert the drawn row `item`; return the row that `item` replaced, or None."""
-        replaced = self.items[self._place : self._place + 1]
-        self.items[self._place : self._place + 1] = [item]
+        replaced = self.items[self._slot : self._slot + 1]
+        self.items[self._slot : self._slot + 1] = [item]
         return replaced[0] if replaced else None
 
 
@@ -96,12 +96,12 @@ class WeightedReservoir(Reservoir[T]):
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
         w, is_full = Decimal(weight), len(self.items) == self.k
-        least, self._place = self._keys[0] if is_full else (None, len(self.items))
+        least, self._slot = self._keys[0] if is_full else (None, len(self.items))
         # A drawn row has a key above the least one: log(u) / w > least, so u is drawn in (bound, 1) with the bound
         # exp(least · w), as (1 - bound) · fraction + bound.
         bound = Decimal(0) if least is None else _CONTEXT.exp(_CONTEXT.multiply(least, w))
         u = _CONTEXT.fma(_CONTEXT.subtract(_ONE, bound), self.generator.draw_fraction(), bound)
-        key = _CONTEXT.divide(_CONTEXT.ln(u), w), self._place
+        key = _CONTEXT.divide(_CONTEXT.ln(u), w), self._slot
         replaced = super().insert(item)
         (heapq.heapreplace if is_full else heapq.heappush)(self._keys, key)
         if len(self.items) == self.k:

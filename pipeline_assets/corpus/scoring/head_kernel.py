@@ -18,15 +18,15 @@ def fold_logits(logits: Tensor, target_columns: Tensor, accumulators: Tensor) ->
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _fold_row(logits, positions, ids, target_columns, accumulators, LANES: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
+def _fold_row(logits, position_count, id_count, target_columns, accumulators, LANES: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
     position = tl.program_id(0)
-    row = logits + position.to(tl.int64) * ids
+    row = logits + position.to(tl.int64) * id_count
     # Each lane has a maximum and a sum of its own, so lanes are reduced only once, after the last logit.
     largest = tl.full((LANES,), -3.4028234663852886e38, tl.float32)
     total = tl.zeros((LANES,), tl.float32)
-    for first in range(0, ids, LANES):
+    for first in range(0, id_count, LANES):
         column = first + tl.arange(0, LANES)
-        logit = tl.load(row + column, mask=column < ids, other=float("-inf"))
+        logit = tl.load(row + column, mask=column < id_count, other=float("-inf"))
         former, largest = largest, tl.maximum(largest, logit)  # ignores NaN; the sum below becomes NaN
         total = total * tl.exp(former - largest) + tl.exp(logit - largest)
     # `accumulators` has three rows: largest logits, sums, logits of targets. Rescale both sums to the new maximum and
@@ -35,8 +35,8 @@ def _fold_row(logits, positions, ids, target_columns, accumulators, LANES: tl.co
     after = tl.maximum(before, tl.max(largest, 0))
     block = tl.sum(total * tl.exp(largest - after), 0)
     tl.store(accumulators + position, after)
-    sum_address = accumulators + positions + position
+    sum_address = accumulators + position_count + position
     tl.store(sum_address, tl.load(sum_address) * tl.exp(before - after) + block)
     target = tl.load(target_columns + position)
-    if (target >= 0) & (target < ids):
-        tl.store(sum_address + positions, tl.load(row + target))
+    if (target >= 0) & (target < id_count):
+        tl.store(sum_address + position_count, tl.load(row + target))

@@ -216,22 +216,22 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
     `targets` (int64 ids) and the result have the shape (positions,).
     """
     hidden, targets = hidden.to(head.weight.device, head.weight.dtype), targets.to(head.weight.device)
-    positions, block_ids = _CPU_BLOCK_SHAPE
+    positions, block_width = _CPU_BLOCK_SHAPE
     if head.weight.is_cuda:
         positions = _GPU_BLOCK_POSITIONS
-        block_ids = BUFFER_BYTES // 4 // positions  # a float32 has 4 bytes
-    parts = [_block_nll(hidden[first : first + positions], targets[first : first + positions], head, block_ids)
+        block_width = BUFFER_BYTES // 4 // positions  # a float32 has 4 bytes
+    parts = [_block_nll(hidden[first : first + positions], targets[first : first + positions], head, block_width)
              for first in range(0, len(targets), positions)]  # fmt: skip
     return torch.cat([hidden.new_empty(0, dtype=torch.float32), *parts])
 
 
-def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, block_ids: int) -> torch.Tensor:
-    """Compute -log p = log Σ exp(logit) - target logit, in blocks of `block_ids` ids."""
+def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, block_width: int) -> torch.Tensor:
+    """Compute -log p = log Σ exp(logit) - target logit, in blocks of `block_width` ids."""
     accumulators = hidden.new_zeros((3, len(targets)), dtype=torch.float32)  # as in `_fold_logits`
     accumulators[0] = torch.finfo(torch.float32).min
     fold = _load_fold_kernel() if hidden.is_cuda else _fold_logits
-    for first in range(0, len(head.weight), block_ids):
-        fold(head.logits(hidden, first, first + block_ids), targets - first, accumulators)
+    for first in range(0, len(head.weight), block_width):
+        fold(head.logits(hidden, first, first + block_width), targets - first, accumulators)
     return accumulators[0] + accumulators[1].log() - accumulators[2]
 
 

@@ -76,7 +76,7 @@ def choose_rows(
     return chosen
 
 
-def are_near_boundary(
+def boundary_mask(
     nll: NDArray[np.float64], percentile: NDArray[np.float64], rule: SubsetRule, error_bar: float
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows whose NLL is within `error_bar` of a boundary.

@@ -19,7 +19,7 @@ _TABLE_HEADER = ("", "rows", "bytes", "first", "second", "gap", "95 % interval",
 
 
 @dataclass(frozen=True)
-class Gap:
+class Comparison:
     """Comparison of two models on the same rows.
 
     Attributes:
@@ -40,7 +40,7 @@ class Gap:
     second_better_share: float | None = None
 
     @classmethod
-    def from_sums(cls, sums: pl.DataFrame) -> "Gap":
+    def from_sums(cls, sums: pl.DataFrame) -> "Comparison":
         """Compute the comparison over all rows of `sums`, a frame from `_sum_by_domain`."""
         rows, size, first, second, better, *squares = sums.select(pl.exclude("domain").sum()).row(0)
         share = better / rows if rows else None
@@ -73,9 +73,9 @@ class ScoreGap:
             scored, `other_bytes` counts rows in which the models scored different numbers of bytes.
     """
 
-    total: Gap
-    splits: Mapping[str, Gap]
-    domains: Mapping[str, Gap]
+    total: Comparison
+    splits: Mapping[str, Comparison]
+    domains: Mapping[str, Comparison]
     excluded: Mapping[str, Mapping[str, int]]
 
     def table_rows(self) -> list[tuple[str, ...]]:
@@ -109,10 +109,9 @@ def compare_scores(first_splits: Sequence[ScoredSplit], second_splits: Sequence[
         }
         sums[name] = _sum_by_domain(equal)
     total = pl.concat([*sums.values(), _sum_by_domain(pl.DataFrame(schema={**_SCHEMA, "nll_sum_second": pl.Float64}))])
-    domains = {
-        str(name): Gap.from_sums(rows) for [name], rows in sorted(total.partition_by("domain", as_dict=True).items())
-    }
-    return ScoreGap(Gap.from_sums(total), {name: Gap.from_sums(rows) for name, rows in sums.items()}, domains, excluded)
+    domain_sums, compare = sorted(total.partition_by("domain", as_dict=True).items()), Comparison.from_sums
+    domains = {str(name): compare(rows) for [name], rows in domain_sums}
+    return ScoreGap(compare(total), {name: compare(rows) for name, rows in sums.items()}, domains, excluded)
 
 
 def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:

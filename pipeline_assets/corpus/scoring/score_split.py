@@ -45,7 +45,7 @@ def local_runner(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]
 
 def score_split(
     staging: StagingDir,
-    files: Mapping[str, Path],
+    paths: Mapping[str, Path],
     selection: Selection,
     model_name: str,
     model_location: object,
@@ -54,14 +54,14 @@ def score_split(
 ) -> BuildResult:
     """Score the selected rows of a split, and write `scores.parquet`.
 
-    `files` maps each pool file's name, as in the column `pool_file`, to its path. `model_name` is for the manifest,
+    `paths` maps each pool file's name, as in the column `pool_file`, to its path. `model_name` is for the manifest,
     `model_location` for errors. `run_stage` runs score shards, on this machine or on others.
 
     Raises:
         InputError: More than 1 % of the rows have no finite logits, or shards were scored in different environments.
     """
     jobs = [
-        ScoreJob(f"{file:05d}-{first:09d}", name, files[name], tuple(rows[first : first + recipe.shard_rows].tolist()))
+        ScoreJob(f"{file:05d}-{first:09d}", name, paths[name], tuple(rows[first : first + recipe.shard_rows].tolist()))
         for file, (name, rows) in enumerate(selection.row_numbers_by_file.items())
         for first in range(0, len(rows), recipe.shard_rows)
     ]
@@ -70,7 +70,7 @@ def score_split(
     columns = (read_columns(path, ["nll_mean"])["nll_mean"] for path in score_files)
     nll = np.concatenate([to_numpy(fill_null(column, np.nan)) for column in columns])
     sample = _choose_sample(score_files, nll, recipe.rescored)
-    rescoring_jobs = [job for rows in _RESCORING_BATCH_ROWS for job in _plan_rescoring(sample, files, rows)]
+    rescoring_jobs = [job for rows in _RESCORING_BATCH_ROWS for job in _plan_rescoring(sample, paths, rows)]
     rescored = list(run_stage("rescore", rescoring_jobs, staging))
     stability = _measure_stability(sample, [staging.path(receipt.files[0].path) for receipt in rescored])
     scored = nll[~np.isnan(nll)]
@@ -149,12 +149,12 @@ def _choose_sample(score_files: Sequence[Path], nll: NDArray[np.float64], count:
 
 
 def _plan_rescoring(
-    sample: Iterable[tuple[str, int]], files: Mapping[str, Path], max_batch_rows: int
+    sample: Iterable[tuple[str, int]], paths: Mapping[str, Path], max_batch_rows: int
 ) -> Iterator[ScoreJob]:
     """Yield a job for each pool file in the sample, to score its sampled rows again."""
     for number, (name, keys) in enumerate(itertools.groupby(sample, key=itemgetter(0))):
         rows = tuple(row for _, row in keys)
-        yield ScoreJob(f"rows-{max_batch_rows}-{number:05d}", name, files[name], rows, max_batch_rows)
+        yield ScoreJob(f"rows-{max_batch_rows}-{number:05d}", name, paths[name], rows, max_batch_rows)
 
 
 def _measure_stability(sample: Mapping[tuple[str, int], float], rescored_files: Sequence[Path]) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def _group_by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, p
             start += length
 
 
-def _join_scores(pool_path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
-    table, first = pa.concat_tables(runs), 0
+def _join_scores(pool_path: Path, tables: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+    table, first = pa.concat_tables(tables), 0
     for pool_table in read_pool_rows(pool_path, to_numpy(table["pool_row"]), columns):
         joined = table.slice(first, len(pool_table))
         first += len(joined)

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
 from pipeline_assets.corpus.nemotron.pools_recipe import condition_mask
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
-from pipeline_assets.corpus.scoring.row_choice import are_near_boundary, choose_rows, selection_ranks
+from pipeline_assets.corpus.scoring.row_choice import boundary_mask, choose_rows, selection_ranks
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES_SCHEMA
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
@@ -243,7 +243,7 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
     - `candidates`: number of rows that meet all conditions and are in the rule's range of percentiles;
     - `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
-    - `could_flip`: in splits with an error bar, `rows` counts rows near a boundary (`are_near_boundary`) that meet the
+    - `could_flip`: in splits with an error bar, `rows` counts rows near a boundary (`boundary_mask`) that meet the
       conditions, and `share` is their share of these rows and all candidates; null without such a split;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
@@ -259,7 +259,7 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
                 ranges = {key: [repr(float(array.min())), repr(float(array.max()))] for key, array in values.items()}
                 by_split[split.name] = {"rows": int(selected.sum()), **ranges}
             if bar is not None:
-                near = are_near_boundary(nll, percentile, rule, float(bar)) & scored_rows.meets_conditions[rows, column]
+                near = boundary_mask(nll, percentile, rule, float(bar)) & scored_rows.meets_conditions[rows, column]
                 flips += int(near.sum())
                 could_be += int((near | scored_rows.candidates[rows, column]).sum())
         rules[name] = {

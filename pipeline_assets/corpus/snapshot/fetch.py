@@ -111,17 +111,17 @@ def fetch_pieces(
 
 
 def _fetch_request(
-    hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail: tuple[Span, ...]
+    hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail_spans: tuple[Span, ...]
 ) -> list[FetchedPiece]:
-    """Fetch the pieces of one file; `tail` has the cached spans at the file's end."""
+    """Fetch the pieces of one file; `tail_spans` are the cached spans at the file's end."""
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
     if request.is_whole or is_json_lines(request.file):
-        spans = (*starmap(fetch, request.ranges), *tail)
+        spans = (*starmap(fetch, request.ranges), *tail_spans)
         if request.is_whole:
             check_file_hash(request.file, spans, recipe.input_name(request.file.path))
         return [FetchedPiece(piece, spans) for piece in request.pieces]
     return [
-        FetchedPiece(piece, (fetch(start, stop), *tail) if start < stop else tail)
+        FetchedPiece(piece, (fetch(start, stop), *tail_spans) if start < stop else tail_spans)
         for piece, (start, stop) in zip(request.pieces, request.ranges, strict=True)
     ]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from score_files import POOL, Row, drawn_rows, scored_row, write_scores
 
 from pipeline_assets.commands.terminal import align
-from pipeline_assets.corpus.scoring.score_gap import Gap, ScoreGap, compare_scores
+from pipeline_assets.corpus.scoring.score_gap import Comparison, ScoreGap, compare_scores
 
 LN_2 = 0.6931471805599453
 
@@ -48,7 +48,7 @@ def naive(pairs: list[tuple[Row, Row]]) -> dict[str, object]:
     }
 
 
-def estimates(gap: Gap) -> dict[str, object]:
+def estimates(gap: Comparison) -> dict[str, object]:
     return {name: value for name, value in asdict(gap).items() if name not in ("low", "high")}
 
 
@@ -84,7 +84,7 @@ def test_rows_are_joined_by_id_and_the_rest_is_counted(tmp_path: Path) -> None:
         "maths/b": {"only_first": 0, "only_second": 4, "other_bytes": 0},
     }
     assert estimates(result.splits["maths/low"]) == naive([(first[0], second[3])])
-    assert result.splits["maths/a"] == Gap(0, 0)
+    assert result.splits["maths/a"] == Comparison(0, 0)
     assert result.total == result.splits["maths/low"]
 
 

@@ -18,7 +18,7 @@ from subset_pools import Row, bare, build_subsets, ids_in, rows_in, scored
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.row_choice import are_near_boundary, choose_rows, select_candidates, selection_ranks
+from pipeline_assets.corpus.scoring.row_choice import boundary_mask, choose_rows, select_candidates, selection_ranks
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import COLUMN_DESCRIPTIONS, SUBSET_SCHEMA
@@ -305,7 +305,7 @@ def test_rows_within_the_error_bar_of_a_boundary_are_near_it(
 ) -> None:
     values = np.array(nll)
 
-    assert are_near_boundary(values, percentiles(values), SubsetRule(percentile=band), error_bar).tolist() == near
+    assert boundary_mask(values, percentiles(values), SubsetRule(percentile=band), error_bar).tolist() == near
 
 
 LIMITED = st.builds(
