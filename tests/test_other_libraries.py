@@ -20,7 +20,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_stage_a_recipe
@@ -85,7 +85,7 @@ def group_by_source(*corpora: Artifact) -> dict[str, list[Path]]:
     """Group shards by source; each shard has documents of one source."""
     shards: dict[str, list[Path]] = {}
     for corpus in corpora:
-        for path in map(corpus.path, shard_rows(corpus)):
+        for path in map(corpus.path, rows_by_shard(corpus)):
             [source] = {row["source"] for row in decode_rows([path])}
             shards.setdefault(source, []).append(path)
     return shards

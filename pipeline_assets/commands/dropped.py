@@ -89,7 +89,7 @@ def _locate_rows(
     from pipeline_assets.corpus.document import Document
     from pipeline_assets.corpus.document_shards import SHARDS_FOLDER
     from pipeline_assets.corpus.formats.jsonl_rows import read_chosen_lines
-    from pipeline_assets.corpus.sealed_shards import shard_rows
+    from pipeline_assets.corpus.sealed_shards import rows_by_shard
 
     shards = {}
     for row in rows:
@@ -99,7 +99,7 @@ def _locate_rows(
             continue  # a reject of decontamination: any of the inputs may have a shard of this name
         digest = input_for_source(artifact.manifest, owner)["digest"]
         corpus = lineage.open_by_digest(digest) if digest in lineage else None
-        if corpus is not None and (path := f"{SHARDS_FOLDER}/{name}") in shard_rows(corpus):
+        if corpus is not None and (path := f"{SHARDS_FOLDER}/{name}") in rows_by_shard(corpus):
             shards[row] = corpus.path(path), row.row
     documents = read_chosen_lines(shards.values(), Document)
     for row in rows:

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.formats.arrow_columns import repeat_text, to_arrow, 
 from pipeline_assets.corpus.formats.megatron import encode_index
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.tokens.encode import (
-    OTHER_SPLIT,
+    OTHER_SPLIT_KEY,
     DocumentTable,
     encode_shard,
     warm_up_tokenizer,
@@ -99,7 +99,7 @@ def build_split(
     rejects = [receipt.files[2] for receipt in receipts]
     unread = [shard.path for shard in to_encode[len(receipts) :]]
     counts, tokens = total_counts(receipts), int(lengths.sum(dtype=np.int64))
-    dropped = {"other_split": counts.get(OTHER_SPLIT, 0), "over_budget": counts["documents"] - len(lengths)}
+    dropped = {"other_split": counts.get(OTHER_SPLIT_KEY, 0), "over_budget": counts["documents"] - len(lengths)}
     return BuildResult(
         files=[*files, concatenate_lines(staging, rejects, REJECTS_FILE, settings.zstd_level)],
         counts={

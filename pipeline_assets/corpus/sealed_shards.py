@@ -13,7 +13,7 @@ from pipeline_assets.spine.reuse import sealed_files
 from pipeline_assets.spine.staging import OutputFile, StagingView
 
 
-def shard_rows(corpus: Artifact) -> dict[str, int]:
+def rows_by_shard(corpus: Artifact) -> dict[str, int]:
     """Map the path of each shard to its number of documents, in manifest order."""
     files = corpus.manifest.identity.files
     return {file.path: file.rows for file in files if file.path.startswith(f"{SHARDS_FOLDER}/")}
@@ -24,7 +24,7 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
     files = sealed_files(corpus)
     return [
         DocumentShard(Path(path).name.removesuffix(SUFFIX), path, corpus.path(path), rows, sealed=files[path])
-        for path, rows in shard_rows(corpus).items()
+        for path, rows in rows_by_shard(corpus).items()
     ]
 
 

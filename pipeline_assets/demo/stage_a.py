@@ -14,7 +14,7 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.terminal import Workers, align, format_bytes, format_command, log_to_stderr, print_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS_FILE, META_FILE, open_packed
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_stage_a_recipe
@@ -133,7 +133,7 @@ def _link_results(root: Path, recipe: StageARecipe) -> None:
     corpus = open_artifact(root / recipe.target("stage_a/deduplicated").folder)
     durable.make_folder((root / DEDUPLICATED_FILE).parent)
     with JsonlZstWriter(root / DEDUPLICATED_FILE, _ZSTD_LEVEL) as writer:
-        for shard in shard_rows(corpus):
+        for shard in rows_by_shard(corpus):
             for block in read_line_blocks(corpus.path(shard)):
                 writer.write_lines(block, block.count(b"\n"))
     _link_file(corpus.path(Path(DECISIONS_FILE).name), root / DECISIONS_FILE)

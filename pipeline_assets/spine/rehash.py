@@ -45,9 +45,9 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
     largest_first = sorted(tasks, key=lambda task: -task.bytes)
     stop, progress_lock = threading.Event(), threading.Lock()
 
-    def add_bytes(more_bytes: int) -> None:
+    def add_bytes(byte_count: int) -> None:
         with progress_lock:
-            progress.add(more_bytes)
+            progress.add(byte_count)
 
     pool = ThreadPoolExecutor(max(threads, 1))
     try:

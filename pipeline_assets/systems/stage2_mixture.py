@@ -262,8 +262,8 @@ def _shard(job: Job) -> BuildResult:
     corpus, *trained = job.target.upstream
     if trained:
         tokenizer = trained_tokenizer.trained_tokenizer_file(open_artifact(root / trained[0].folder))
-        assert tokenizer.file is not None
-        path = tokenizer.file.relative_to(root) if tokenizer.file.is_relative_to(root) else tokenizer.file
+        path = tokenizer.path
+        path = path.relative_to(root) if path.is_relative_to(root) else path
     else:
         assert isinstance(job.target.external_inputs, TokenizerPath) and job.target.tokenizer is not None
         path = job.target.external_inputs.path

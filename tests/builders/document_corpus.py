@@ -10,7 +10,7 @@ from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import StageVersion
@@ -44,5 +44,5 @@ def seal_corpus(folder: Path, source: str, documents: Sequence[Document], shard_
 
 
 def lines_in(corpus: Artifact) -> list[bytes]:
-    blocks = (block for name in shard_rows(corpus) for block in read_line_blocks(corpus.path(name)))
+    blocks = (block for name in rows_by_shard(corpus) for block in read_line_blocks(corpus.path(name)))
     return [line for block in blocks for line in block.splitlines()]

@@ -20,7 +20,7 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.megatron import read_indexed_dataset
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -31,7 +31,7 @@ END = 199_999
 
 def read_documents(corpus: Path) -> list[Document]:
     artifact = open_artifact(corpus)
-    return [document for shard in shard_rows(artifact) for document in read_structs(artifact.path(shard), Document)]
+    return [document for shard in rows_by_shard(artifact) for document in read_structs(artifact.path(shard), Document)]
 
 
 def run_python(script: str, *arguments: object, path: Path | None = None) -> list[Any]:

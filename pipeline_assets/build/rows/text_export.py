@@ -9,7 +9,7 @@ from pipeline_assets.corpus.formats.compressors import compressor_for
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.corpus.readers.source_formats import FORMATS, Format, detect_format
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
@@ -60,7 +60,7 @@ def _write_converted(corpus: Artifact, path: Path, convert: Callable[[bytes], by
     durable.make_folder(path.absolute().parent)
     written, stream = 0, compressor_for(path.name)
     with durable.DurableFile(path) as file:
-        for shard in shard_rows(corpus):
+        for shard in rows_by_shard(corpus):
             for lines in read_line_blocks(corpus.path(shard)):
                 data = convert(lines)
                 file.write(stream.compress(data))

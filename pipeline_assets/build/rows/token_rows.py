@@ -32,7 +32,7 @@ from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, PackedSet, Seg
 from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
 from pipeline_assets.corpus.packing.drawn_documents import DocumentDraw, find_document_draws
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, PackRecipe
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.tokens.families import AnyTokenizerRecipe, TokenizerFile, load_tokenizer
@@ -242,4 +242,4 @@ class TokenShardRows(TokenRowStore):
         if not identity.upstream:
             return True
         corpus = self.lineage.open_by_digest(input_for_source(self.artifact.manifest, part.source)["digest"])
-        return part.shard in shard_rows(corpus)
+        return part.shard in rows_by_shard(corpus)

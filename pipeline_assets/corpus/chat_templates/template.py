@@ -73,7 +73,7 @@ class ChatTemplate:
         These are all special tokens, the added tokens that a template contains, and its texts of the form `<|user|>`.
         """
         source = "".join(self.sources.values())
-        written = {token for token in self.tokenizer.added if token in source and not token.isspace()}
+        written = {token for token in self.tokenizer.added_tokens if token in source and not token.isspace()}
         texts = {*self.tokenizer.special_ids, *written, *_CONTROL_TOKEN_PATTERN.findall(source)}
         return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
 

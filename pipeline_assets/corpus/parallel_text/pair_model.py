@@ -35,16 +35,16 @@ def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, model_path: 
     if recipe.model_sha256 is not None and model_path is not None:
         return read_pinned(model_path, recipe.model_sha256, "put the .model file there, or correct its path")
     try:
-        return train_unigram(texts, recipe, _SECTION).model
+        return train_unigram(texts, recipe, _SECTION).model_bytes
     except VocabularyTooLargeError as error:
         allowed = error.max_pieces
         pieces = allowed // _VOCABULARY_STEP * _VOCABULARY_STEP or allowed
         logger.info("train split allows %d of %d pieces; training %d", allowed, recipe.vocab_size, pieces)
         try:
-            return train_unigram(texts, recipe.model_copy(update={"vocab_size": pieces}), _SECTION).model
+            return train_unigram(texts, recipe.model_copy(update={"vocab_size": pieces}), _SECTION).model_bytes
         except UsageError:
             logger.info("%d pieces are too few for the characters of the train split; training %d", pieces, allowed)
-            return train_unigram(texts, recipe.model_copy(update={"vocab_size": allowed}), _SECTION).model
+            return train_unigram(texts, recipe.model_copy(update={"vocab_size": allowed}), _SECTION).model_bytes
 
 
 def check_model(recipe: EncodeRecipe, model_path: Path | None) -> None:

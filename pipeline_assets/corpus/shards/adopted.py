@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pipeline_assets.corpus.corpus_shard import shard_sources
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.losses import losses_to_provenance
 from pipeline_assets.corpus.tokens.sealed_losses import read_losses
@@ -37,6 +37,6 @@ def adopt_shards(
 
 def _shard_contents(corpus: Artifact, source: str) -> list[tuple[str, int, str]]:
     """List (path, number of rows, content hash) for each shard of a source."""
-    rows, hashes = shard_rows(corpus), {file.path: file.content_sha256 for file in corpus.manifest.identity.files}
+    rows, hashes = rows_by_shard(corpus), {file.path: file.content_sha256 for file in corpus.manifest.identity.files}
     owners = shard_sources(corpus) or [source] * len(rows)
     return [(path, rows[path], hashes[path]) for path, owner in zip(rows, owners, strict=True) if owner == source]

@@ -71,10 +71,10 @@ def shard_corpus(
         InputError: A shard or the tokenizer file is damaged, or the tokenizer returns an id beyond its vocabulary.
     """
     dtype = recipe.dtype_for(load_tokenizer(tokenizer).vocabulary_size)
-    return with_oracle_fallback(tokenizer, lambda by: _shard(staging, shards, recipe, by, dtype, settings))
+    return with_oracle_fallback(tokenizer, lambda by: _build_shards(staging, shards, recipe, by, dtype, settings))
 
 
-def _shard(
+def _build_shards(
     staging: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: ShardsRecipe,
@@ -104,7 +104,7 @@ def _shard(
     ledger = Ledger.from_counts(read)
     in_remainder = ledger.out - documents.documents
     dropped = {IN_REMAINDER: in_remainder} if in_remainder else {}
-    file = {} if tokenizer.file is None else {TOKENIZER_FILE_KEY: str(tokenizer.file)}
+    file = {} if tokenizer.explicit_path is None else {TOKENIZER_FILE_KEY: str(tokenizer.explicit_path)}
     return BuildResult(
         files=files,
         counts={

@@ -35,12 +35,12 @@ def download_all(
     total, lock = sum(stored.bytes for stored in objects.values()), threading.Lock()
     progress = Progress(title, total, "bytes", log_every_s, _QUIET_S)
 
-    def count_bytes(more_bytes: int) -> None:
+    def add_bytes(byte_count: int) -> None:
         with lock:
-            progress.add(more_bytes)
+            progress.add(byte_count)
 
     def download(item: tuple[str, StoredObject]) -> OutputFile:
-        return _download(store, *item, folder, count_bytes)
+        return _download(store, *item, folder, add_bytes)
 
     return map_in_order(download, objects.items(), threads)
 
@@ -70,7 +70,7 @@ def _find_copy(path: str, stored_object: StoredObject, folder: StagingView) -> O
 
 
 def _download(
-    store: Store, path: str, stored_object: StoredObject, folder: StagingView, count_bytes: Callable[[int], None]
+    store: Store, path: str, stored_object: StoredObject, folder: StagingView, add_bytes: Callable[[int], None]
 ) -> OutputFile:
     local_path, digest, copy = folder.path(path), hashlib.sha256(), _find_copy(path, stored_object, folder)
 
@@ -93,7 +93,7 @@ def _download(
         file_ranges.reserve(local_path, stored_object.bytes)
         digest = hashlib.sha256()
         copy = record(0)
-    count_bytes(copy.bytes)
+    add_bytes(copy.bytes)
     while copy.bytes < stored_object.bytes:
         part_bytes = min(_PART_BYTES, stored_object.bytes - copy.bytes)
         part = store.read(stored_object.name, copy.bytes, part_bytes, stored_object.version)
@@ -102,5 +102,5 @@ def _download(
         file_ranges.write_range(local_path, copy.bytes, memoryview(part))
         digest.update(part)
         copy = record(copy.bytes + len(part))
-        count_bytes(len(part))
+        add_bytes(len(part))
     return copy

@@ -34,9 +34,9 @@ from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 
 _BLANKS_REASON, _SPECIAL_REASON = "blanks", "special_tokens"
-OTHER_SPLIT = dropped_key("other_split")
+OTHER_SPLIT_KEY = dropped_key("other_split")
 _BLOCK_BYTES = 4 << 20
-_SPOT_CHECK_BELOW = (2**64 // 1000).to_bytes(8, "big")
+_SPOT_CHECK_LIMIT = (2**64 // 1000).to_bytes(8, "big")
 _MIN_ORACLE_DOCUMENTS = 4000  # at least one of so many documents is spot-checked, at odds of 50 to 1
 TABLE_SCHEMA = pa.schema(
     [
@@ -48,7 +48,7 @@ TABLE_SCHEMA = pa.schema(
         ("crc32", pa.uint32()),
     ]
 )
-_TABLE = "table of documents"
+_TABLE_NOUN = "table of documents"
 _decoder = msgspec.json.Decoder(DocumentText)
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
@@ -150,7 +150,7 @@ class _ShardEncoder:
     def _encodable(self, rows: NumberedDocuments) -> Iterator[tuple[int, DocumentText]]:
         for row, document in rows:
             if not self._is_chosen(document.doc_id):
-                self.counts[OTHER_SPLIT] += 1
+                self.counts[OTHER_SPLIT_KEY] += 1
             elif not self._tokenizer.can_encode(document.text):
                 detail = "a million blanks in a row overflow the tokenizer"
                 logger.warning("%s row %d: document %r is rejected: %s", self._path, row, document.doc_id, detail)
@@ -183,7 +183,7 @@ class _ShardEncoder:
 
 def is_spot_checked(doc_id: str) -> bool:
     """Check whether the oracle encodes a document; a hash of the id selects 0.1 %."""
-    return hashlib.sha256(b"spot-check\0" + doc_id.encode()).digest() < _SPOT_CHECK_BELOW
+    return hashlib.sha256(b"spot-check\0" + doc_id.encode()).digest() < _SPOT_CHECK_LIMIT
 
 
 class DocumentTable:
@@ -197,8 +197,8 @@ class DocumentTable:
     """
 
     def __init__(self, path: Path) -> None:
-        table = map_checked_table(path, _TABLE)
-        with errors_as_damage(path, _TABLE):
+        table = map_checked_table(path, _TABLE_NOUN)
+        with errors_as_damage(path, _TABLE_NOUN):
             table = table.cast(TABLE_SCHEMA)
         self.doc_ids: pa.ChunkedArray = table["doc_id"]
         self.license_tags: pa.ChunkedArray = table["license_tag"]

@@ -22,23 +22,23 @@ class TokenizerFile:
     """Tokenizer recipe with its file.
 
     Attributes:
-        file: Path of the tokenizer file; None for the o200k file that the program ships.
+        explicit_path: Path of the tokenizer file; None for the o200k file that the program ships.
         driver: Library that encodes with the o200k file.
         section: Recipe section of the tokenizer, for error messages.
     """
 
     recipe: HarmonyRecipe | FileTokenizerRecipe
-    file: Path | None = None
+    explicit_path: Path | None = None
     driver: Driver = "gigatoken"
     section: str = "pack.tokenizer"
 
     @property
     def path(self) -> Path:
-        """Path of the file; UsageError if `file` is None, except for o200k Harmony."""
-        if self.file is None and not isinstance(self.recipe, HarmonyRecipe):
+        """Path of the file; UsageError if `explicit_path` is None, except for o200k Harmony."""
+        if self.explicit_path is None and not isinstance(self.recipe, HarmonyRecipe):
             fix = "set `pack.tokenizer_path`; only the file of o200k_harmony ships with this program"
             raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", RecipeKey("pack.tokenizer"), fix)
-        return self.file or VOCABULARY_PATH
+        return self.explicit_path or VOCABULARY_PATH
 
 
 @functools.lru_cache(maxsize=1)

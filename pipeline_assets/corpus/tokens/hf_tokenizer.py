@@ -31,7 +31,7 @@ TOKENIZER_FILE = "tokenizer.json"
 _FIX = "put the tokenizer.json there, or correct its path"
 _MAX_IDS = 2**31
 # Steps of a normaliser or pre-tokenizer that can remove characters other than spaces; one that replaces spaces cannot.
-_REMOVES_TEXT = re.compile(
+_TEXT_REMOVAL_PATTERN = re.compile(
     r'"(Removed|StripAccents|BertNormalizer|CharDelimiterSplit)"|"Replace", "pattern": (?!\{"String": " "\})'
 )
 
@@ -57,7 +57,7 @@ class HfTokenizer(Tokenizer):
         No text may encode to one of `forbidden_ids`. `loss_counter` is None if the tokenizer cannot lose text.
         """
         self.recipe, self.sha256, self.path = recipe, recipe.sha256, path
-        self.added = [token.content for token in backend.get_added_tokens_decoder().values()]
+        self.added_tokens = [token.content for token in backend.get_added_tokens_decoder().values()]
         self.special_ids = special_ids
         self.end_of_document_id = end_of_document_id
         self.padding_id = padding_id
@@ -206,7 +206,7 @@ def _make_loss_counter(
         {f"<0x{byte:02X}>" for byte in range(256)} if model.get("byte_fallback") else set(ByteLevel.alphabet())
     )
     has_bytes = model.get("byte_fallback") or ("merges" in model and '"ByteLevel"' in steps)
-    removes = _REMOVES_TEXT.search(steps) is not None
+    removes = _TEXT_REMOVAL_PATTERN.search(steps) is not None
     if has_bytes and vocabulary.keys() >= byte_tokens and not removes:
         return None
     decode = functools.partial(backend.decode, skip_special_tokens=False)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Self
 
 LOST_TEXT = "lost_text"  # in the provenance of a manifest, by source
-_PREFIX = "encoded/"
+_COUNT_PREFIX = "encoded/"
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Losses:
     @classmethod
     def from_counts(cls, counts: Mapping[str, int]) -> Self:
         """Read the losses from the counts of a receipt; missing counts are 0."""
-        return cls(**{name: counts.get(f"{_PREFIX}{name}", 0) for name in cls.__dataclass_fields__})
+        return cls(**{name: counts.get(f"{_COUNT_PREFIX}{name}", 0) for name in cls.__dataclass_fields__})
 
     def to_counts(self) -> dict[str, int]:
         """Return the losses as counts of a receipt, without zeros."""
-        return {f"{_PREFIX}{name}": count for name, count in vars(self).items() if count}
+        return {f"{_COUNT_PREFIX}{name}": count for name, count in vars(self).items() if count}
 
     @property
     def fraction(self) -> Fraction:

@@ -67,7 +67,7 @@ _FIRST_BYTES = {
 _MAX_CACHE_BYTES = 96 << 20
 # Below this number of ids, gigatoken's result may have a buffer of 4 KiB and more, which a copy frees.
 _COPY_BELOW_IDS = 1024
-_ASSUMED_GROWTH = 4  # cache bytes per byte of text, for systems on which a process cannot measure its memory
+_CACHE_GROWTH_FACTOR = 4  # cache bytes per byte of text, for systems on which a process cannot measure its memory
 
 
 class HarmonyRecipe(RecipeSection):
@@ -82,7 +82,7 @@ class HarmonyRecipe(RecipeSection):
 
     @pydantic.field_validator("sha256")
     @classmethod
-    def _check_shipped(cls, sha256: str) -> str:
+    def _check_sha256(cls, sha256: str) -> str:
         if sha256 != VOCABULARY_SHA256:
             raise ValueError(f"the vocabulary that ships with this program has {VOCABULARY_SHA256}")
         return sha256
@@ -96,19 +96,19 @@ class HarmonyEncoder(Tokenizer):
     special_ids = SPECIAL_TOKENS
 
     def __init__(self, vocabulary_file: Path, sha256: str, driver: Driver) -> None:
-        self._vocabulary, self._sha256 = vocabulary_file, sha256
+        self._vocab_file, self._sha256 = vocabulary_file, sha256
         self.driver = driver
-        self._fast: dict[tuple[str, ...], gigatoken.Tokenizer] = {}  # by the control tokens that each one knows
+        self._fast_tokenizers: dict[tuple[str, ...], gigatoken.Tokenizer] = {}  # by the control tokens that each knows
         self._grown_bytes = 0
 
     def __reduce__(self) -> tuple[Callable[..., "HarmonyEncoder"], tuple[object, ...]]:
         """Pickle only the arguments of `load_encoder`; unpickling loads a new encoder."""
-        return load_encoder, (self._sha256, self._vocabulary, self.driver)
+        return load_encoder, (self._sha256, self._vocab_file, self.driver)
 
     @property
     def oracle(self) -> "tiktoken.Encoding":
         """Tokenizer of tiktoken with the same vocabulary."""
-        return load_oracle(self._vocabulary, self._sha256)
+        return load_oracle(self._vocab_file, self._sha256)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Encode texts as ordinary text; each text must pass `can_encode`."""
@@ -156,21 +156,21 @@ class HarmonyEncoder(Tokenizer):
         Each name in `controls` is encoded as a control token. A text is a `str` if it is ASCII, otherwise UTF-8 bytes.
         """
         if self._grown_bytes > _MAX_CACHE_BYTES:
-            self._fast, self._grown_bytes = {}, 0
-        if controls not in self._fast:
+            self._fast_tokenizers, self._grown_bytes = {}, 0
+        if controls not in self._fast_tokenizers:
             import gigatoken
 
             special = {control: SPECIAL_TOKENS[control] for control in controls}
-            fast = gigatoken.Tokenizer.from_tiktoken(self._vocabulary, pretokenizer="o200k", special_tokens=special)
+            fast = gigatoken.Tokenizer.from_tiktoken(self._vocab_file, pretokenizer="o200k", special_tokens=special)
             fast.encode(b"the first text builds the tables")
-            self._fast[controls] = fast
+            self._fast_tokenizers[controls] = fast
         before = resident_bytes()
         # Text by text: a batch is not faster, and its result imports awkward, which takes a fifth of a second.
-        results = map(self._fast[controls].backend.encode, texts)
+        results = map(self._fast_tokenizers[controls].backend.encode, texts)
         runs = [ids.copy() if len(ids) < _COPY_BELOW_IDS else ids for ids in results]
         after, result_bytes = resident_bytes(), sum(ids.nbytes for ids in runs)
         is_known = before and after  # else this system cannot measure the memory of a process
-        growth = max(after - before - result_bytes, 0) if is_known else _ASSUMED_GROWTH * sum(map(len, texts))
+        growth = max(after - before - result_bytes, 0) if is_known else _CACHE_GROWTH_FACTOR * sum(map(len, texts))
         self._grown_bytes += growth  # of the caches: of all memory except the result's
         return runs
 

@@ -14,7 +14,7 @@ def panics(call: Callable[[], object]) -> bool:
     A panic reaches Python as a `PanicException`, a direct subclass of `BaseException`. During the call, all output of
     the process to stderr is lost, because the library's message about a panic cannot be switched off.
     """
-    with _without_stderr():
+    with _discard_stderr():
         try:
             call()
         except BaseException as error:
@@ -25,7 +25,7 @@ def panics(call: Callable[[], object]) -> bool:
 
 
 @contextlib.contextmanager
-def _without_stderr() -> Iterator[None]:
+def _discard_stderr() -> Iterator[None]:
     try:
         saved = os.dup(_STDERR_FD)
     except OSError:  # the process has no stderr

@@ -123,8 +123,8 @@ def train_tokenizer(
     in_order = (lines[place] for place in hashed_order(len(lines), seed, "lines"))
     trained = train_unigram(in_order, recipe)
     del lines
-    sha256, name = hashlib.sha256(trained.model).hexdigest(), trained_tokenizer.model_name(recipe.vocab_size)
-    files = [staging.write(name, trained.model)]
+    sha256, name = hashlib.sha256(trained.model_bytes).hexdigest(), trained_tokenizer.model_name(recipe.vocab_size)
+    files = [staging.write(name, trained.model_bytes)]
     file = FileTokenizerRecipe(
         family="sentencepiece", sha256=sha256, end_of_document=trained_tokenizer.END_OF_DOCUMENT_PIECE
     )
@@ -143,7 +143,7 @@ def train_tokenizer(
         | {"lines_cut": trained.added_lines, "lines_dropped": 0},
         "corpora": by_corpus,
     }
-    checksum = {"file": name, "sha256": sha256, "bytes": len(trained.model)}
+    checksum = {"file": name, "sha256": sha256, "bytes": len(trained.model_bytes)}
     files += [
         staging.write(name.replace(".model", ".vocab"), _format_vocabulary(staging.path(name))),
         staging.write(CHECKSUM_FILE, msgspec.json.format(msgspec.json.encode(checksum), indent=1) + b"\n"),
@@ -218,11 +218,11 @@ def _check_memory(sample_bytes: int, where: object) -> None:
         raise RetryableError(what, where, "lower `tokenizer.sample_bytes`, or use a larger machine")
 
 
-def _format_vocabulary(model: Path) -> bytes:
+def _format_vocabulary(model_file: Path) -> bytes:
     """Return a model's .vocab file: a line per piece with its score, in order of ids."""
     import sentencepiece
 
-    library = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    library = sentencepiece.SentencePieceProcessor(model_file=str(model_file))
     ids = range(library.get_piece_size())
     pieces = (f"{library.id_to_piece(piece)}\t{library.get_score(piece):g}\n" for piece in ids)
     return "".join(pieces).encode()

@@ -24,9 +24,9 @@ from pipeline_assets.spine.section import RecipeSection
 Coverage = Annotated[Share, text_rule(lambda share: Fraction(share) >= Fraction("0.98"), "must be in [0.98, 1]")]
 MAX_TRAINER_LINE_BYTES = 4192  # longer lines are skipped by the trainer
 MEMORY_PER_BYTE = 30  # of text, at the trainer's peak: 22 were measured, 30 were reported for large samples
-_UNREADABLE = re.compile("[\0\u2585]")
-_TOO_LARGE = re.compile(r"Vocabulary size too high .* a value <= (\d+)")
-_TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
+_SKIPPED_CHARACTERS = re.compile("[\0\u2585]")
+_TOO_LARGE_PATTERN = re.compile(r"Vocabulary size too high .* a value <= (\d+)")
+_TOO_SMALL_PATTERN = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 
 
 class UnigramRecipe(RecipeSection):
@@ -58,13 +58,13 @@ class TrainedModel:
     """Unigram model, with counts of the text from which it was trained.
 
     Attributes:
-        model: Content of the model file.
+        model_bytes: Content of the model file.
         lines: Number of lines that the trainer read.
         added_lines: Number of lines that were added because `split_for_trainer` cut lines.
         text_bytes: Number of UTF-8 bytes that the trainer read.
     """
 
-    model: bytes
+    model_bytes: bytes
     lines: int
     added_lines: int
     text_bytes: int
@@ -142,7 +142,7 @@ def split_for_trainer(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     Blank parts are dropped. Spaces at both ends of a part are stripped. With `keeps_blanks`, leading spaces are kept,
     except after a cut for length.
     """
-    for part in _UNREADABLE.split(line.replace("\n", " ")):
+    for part in _SKIPPED_CHARACTERS.split(line.replace("\n", " ")):
         data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")
         while data:
             stop = len(data)
@@ -160,13 +160,13 @@ def split_for_trainer(line: str, keeps_blanks: bool = False) -> Iterator[str]:
 
 def _training_error(message: str, vocab_size: int, section: str) -> InputError:
     where = RecipeKey(f"{section}.vocab_size")
-    if match := _TOO_LARGE.search(message):
+    if match := _TOO_LARGE_PATTERN.search(message):
         maximum = int(match[1])
         fix = f"add text, or set at most {maximum:,}"
         error = VocabularyTooLargeError(f"must be <= {maximum:,} for this sample, got {vocab_size:,}", where, fix)
         error.max_pieces = maximum
         return error
-    if match := _TOO_SMALL.search(message):
+    if match := _TOO_SMALL_PATTERN.search(message):
         minimum = int(match[1])
         what = f"must be >= {minimum:,} for the characters of this sample, got {vocab_size:,}"
         return UsageError(what, where, "raise it, or lower `character_coverage`")

@@ -53,8 +53,8 @@ _COLUMNS: Final = {
 }
 _COPIED_COLUMNS = ["id", "dataset", "subset", "split", "meta_domain", "meta_solved_bin", "meta_difficulty_bin"]
 _COPIED_COLUMNS += ["meta_license", "source_file", "source_row", "source_revision"]
-_copied_fields = [SCHEMA.field(name) for name in _COPIED_COLUMNS]
-_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + _copied_fields)
+_COPIED_FIELDS = [SCHEMA.field(name) for name in _COPIED_COLUMNS]
+_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + _COPIED_FIELDS)
 COLUMN_DESCRIPTIONS: Final = {
     **schema.COLUMN_DESCRIPTIONS,
     **{name: description for name, (_, description) in _COLUMNS.items()},

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.dedup import repeated_windows
 from pipeline_assets.corpus.dedup.window_hashes import SelectedWindows
 from pipeline_assets.corpus.filters.language import load_detector
 from pipeline_assets.corpus.filters.verdict import DroppedDocument, read_dropped
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
@@ -87,7 +87,7 @@ def test_shard_without_kept_documents_is_empty(filtered: Filtered) -> None:
 
     artifact = filtered(*texts, shard_text_bytes=1000, length={"min_words": 2})
 
-    assert list(shard_rows(artifact).values()) == [3, 2, 0, 0, 0]
+    assert list(rows_by_shard(artifact).values()) == [3, 2, 0, 0, 0]
     assert {line.shard for line in read_dropped(artifact)} == {f"shards/0000{number}.jsonl.zst" for number in (2, 3)}
 
 
@@ -143,7 +143,7 @@ def test_workers_do_not_change_the_result(reason: str, filters: dict[str, object
         for workers in (1, 2)
     ]
 
-    assert len(shard_rows(alone)) > 4
+    assert len(rows_by_shard(alone)) > 4
     assert alone.manifest.identity.counts["ledger"]["dropped"][reason] > 50
     assert [artifact.manifest.digest for artifact in artifacts] == [alone.manifest.digest] * 2
 

@@ -12,7 +12,7 @@ from stage_a_build import ledger
 from pipeline_assets.corpus.normalize.piece_shards import piece_shards
 from pipeline_assets.corpus.normalize.wikipedia import pages_add_up
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 
@@ -73,7 +73,7 @@ def test_documents_of_a_file_do_not_depend_on_the_shard_size(
 
     artifact = normalized("notes", {"a.jsonl": text}, columns=COLUMNS)
 
-    assert len(shard_rows(artifact)) == 6
+    assert len(rows_by_shard(artifact)) == 6
     assert [doc["text"] for doc in read_docs(artifact)] == [f"Text {number}." for number in range(500)]
     assert ledger(artifact) == {"in": 500, "out": 500, "dropped": {}, "rejected": {}}
 
@@ -83,7 +83,7 @@ def test_empty_files_are_shards_without_documents(normalized: Normalized) -> Non
 
     artifact = normalized("notes", files, columns=COLUMNS)
 
-    assert shard_rows(artifact) == {"shards/00000.jsonl.zst": 1, "shards/00001.jsonl.zst": 0}
+    assert rows_by_shard(artifact) == {"shards/00000.jsonl.zst": 1, "shards/00001.jsonl.zst": 0}
 
 
 def test_files_without_rows_are_an_error(normalized: Normalized) -> None:
@@ -108,7 +108,7 @@ def test_a_text_file_is_split_by_file_paragraph_or_line(
     artifact = normalized("notes", files, files=["*"], columns=None, text_unit=unit)
 
     assert [doc["text"] for doc in read_docs(artifact)] == texts
-    assert (len(shard_rows(artifact)) > 1) is (unit != "file")
+    assert (len(rows_by_shard(artifact)) > 1) is (unit != "file")
 
 
 def test_pages_are_articles_or_titles_alone_which_do_not_count_as_bad(

@@ -25,5 +25,5 @@ def model(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
     from pipeline_assets.corpus.tokens.unigram import UnigramRecipe, train_unigram
 
     path = tmp_path_factory.mktemp("model") / "tokenizer.model"
-    path.write_bytes(train_unigram(texts, UnigramRecipe(vocab_size=400, character_coverage="1")).model)
+    path.write_bytes(train_unigram(texts, UnigramRecipe(vocab_size=400, character_coverage="1")).model_bytes)
     return path

@@ -214,7 +214,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path)
     line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE_SHARD, StagingView(folder)), InputError)
 
     assert line == (
-        f"{tokenizer.file}: tokenizer returned id 77,000, but its vocabulary has 52; "
+        f"{tokenizer.explicit_path}: tokenizer returned id 77,000, but its vocabulary has 52; "
         "use a tokenizer whose ids are all in its vocabulary"
     )
     assert not (folder / "shard_00000.npy").exists()

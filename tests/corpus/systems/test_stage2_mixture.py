@@ -20,7 +20,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.corpus.shards.token_shards import open_shards
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
@@ -61,7 +61,7 @@ def digests(built: Mapping[str, Artifact]) -> dict[str, str]:
 
 
 def read_documents(corpus: Artifact) -> list[dict[str, Any]]:
-    blocks = (block for path in shard_rows(corpus) for block in read_line_blocks(corpus.path(path)))
+    blocks = (block for path in rows_by_shard(corpus) for block in read_line_blocks(corpus.path(path)))
     return [json.loads(line) for block in blocks for line in block.splitlines()]
 
 

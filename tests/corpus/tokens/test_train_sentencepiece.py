@@ -37,9 +37,9 @@ def lines() -> list[str]:
 def test_two_trainings_give_equal_files_without_paths(lines: list[str], tmp_path: Path) -> None:
     first, second = train_unigram(lines, SMALL), train_unigram(iter(lines), SMALL)
 
-    assert hashlib.sha256(first.model).digest() == hashlib.sha256(second.model).digest()
-    assert str(tmp_path.parent).encode() not in first.model
-    loaded = sentencepiece.SentencePieceProcessor(model_proto=first.model)
+    assert hashlib.sha256(first.model_bytes).digest() == hashlib.sha256(second.model_bytes).digest()
+    assert str(tmp_path.parent).encode() not in first.model_bytes
+    loaded = sentencepiece.SentencePieceProcessor(model_proto=first.model_bytes)
     assert loaded.get_piece_size() == 300
     assert loaded.decode(loaded.encode(lines[0])) == lines[0]
     assert (first.lines, first.added_lines) == (len(lines), 0)

@@ -15,7 +15,7 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.sealed_shards import shard_rows
+from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.corpus.tokens import train_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
@@ -66,7 +66,7 @@ def document(doc_id: str) -> Document:
 def test_documents_with_ranks_below_the_limits_are_sampled_or_held_out(tmp_path: Path) -> None:
     """A document with a rank equal to a limit is not below it."""
     corpus = seal_corpus(tmp_path, "notes", [document(name) for name in ("doc-0", "doc-2", "doc-3")], 3)
-    [path] = shard_rows(corpus)
+    [path] = rows_by_shard(corpus)
     shard, folder = DocumentShard("notes-0", f"notes/{path}", corpus.path(path), 3), StagingView(tmp_path)
     ranks = {"doc-0": 11103873842851061227, "doc-2": 7414904407924236797, "doc-3": 2184618185775307692}
     limits = {"notes": RankLimits(sample=ranks["doc-2"], held_out=ranks["doc-0"])}
@@ -95,8 +95,8 @@ def test_unknown_tokens_are_a_share_of_all_tokens(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
     lines = ["an apple a day", "a day in may", "may I eat an apple"] * 20
     trained, path = train_unigram(lines, UnigramRecipe(vocab_size=19)), tmp_path / "small.model"
-    path.write_bytes(trained.model)
-    sha256 = hashlib.sha256(trained.model).hexdigest()
+    path.write_bytes(trained.model_bytes)
+    sha256 = hashlib.sha256(trained.model_bytes).hexdigest()
     file = FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document="</s>")
     tokenizer = load_tokenizer(TokenizerFile(file, path))
 
