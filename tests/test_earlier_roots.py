@@ -220,7 +220,7 @@ def test_status_lists_every_artifact(corpusmill: Corpusmill, root: Path, expecte
 def test_every_artifact_is_intact(root: Path, expected: Expected) -> None:
     results = [verify(folder, root, content=True) for folder in artifact_folders(root)]
 
-    assert {(result.verdict, result.unread_contents) for result in results} == {("intact", 0)}
+    assert {(result.verdict, result.unread_content_count) for result in results} == {("intact", 0)}
     assert len(results) == expected.artifacts
 
 

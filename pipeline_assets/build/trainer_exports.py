@@ -93,7 +93,7 @@ def _write_tokens(job: Job) -> BuildResult:
 def _write_messages(job: Job) -> BuildResult:
     [source], catalogues, files = job.upstream, dict[str, tuple[Path, ...]](), list[chat_rows.ChatFile]()
     chain, own_root = collect_chain(source.folder, job.run.root), find_data_root(source.folder)
-    if chain.missing and own_root is not None and own_root != job.run.root:
+    if chain.missing_inputs and own_root is not None and own_root != job.run.root:
         chain = collect_chain(source.folder, own_root)
     for artifact in chain.artifacts:
         for name in (file.path for file in artifact.manifest.identity.files if file.path.endswith(_CATALOGUE_SUFFIX)):
@@ -101,7 +101,7 @@ def _write_messages(job: Job) -> BuildResult:
             catalogues[split] = (*catalogues.get(split, ()), artifact.path(name))
     for path in (file.path for file in source.manifest.identity.files if ROW_FILE_PATTERN.fullmatch(file.path)):
         tools = catalogues.get(Path(path).name.rsplit("-", 3)[0], ())
-        files.append(chat_rows.ChatFile(f"{len(files):05d}", path, source.path(path), tools, not chain.missing))
+        files.append(chat_rows.ChatFile(f"{len(files):05d}", path, source.path(path), tools, not chain.missing_inputs))
     receipts = [*run_stage("messages", chat_rows.write_chat_file, files, job.staging, job.run.settings)]
     return _combine_receipts(receipts, {})
 

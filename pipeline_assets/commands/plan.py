@@ -57,8 +57,8 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
 
 def _plan_json(recipe_plan: RecipePlan, root: Path) -> dict[str, Any]:
     return {
-        "bytes_fetched_to_plan": recipe_plan.fetched_bytes,
-        "bytes_to_fetch": recipe_plan.missing_bytes,
+        "bytes_fetched_to_plan": recipe_plan.bytes_fetched_to_plan,
+        "bytes_to_fetch": recipe_plan.bytes_to_fetch,
         "artifacts": [
             {
                 "artifact": entry.status.target.kind.name,
@@ -84,8 +84,8 @@ def _plan_json(recipe_plan: RecipePlan, root: Path) -> dict[str, Any]:
 def _plan_lines(recipe_plan: RecipePlan, title: str) -> Iterator[str]:
     """Yield the title, the lines of each kind, the mixture, totals and warnings."""
     yield title
-    if recipe_plan.fetched_bytes:
-        yield f"planning fetched {terminal.format_bytes(recipe_plan.fetched_bytes)} to the cache: listing and footers"
+    if fetched := recipe_plan.bytes_fetched_to_plan:
+        yield f"planning fetched {terminal.format_bytes(fetched)} to the cache: listing and footers"
     by_kind: dict[str, list[ArtifactPlan]] = {}
     for entry in recipe_plan.artifacts:
         by_kind.setdefault(entry.status.target.kind.name, []).append(entry)
@@ -99,7 +99,7 @@ def _plan_lines(recipe_plan: RecipePlan, title: str) -> Iterator[str]:
         yield f"{_INDENT}{few.get(rows, f'about {_format_rounded(rows)} rows are')} possible"
     if recipe_plan.artifacts_to_build:
         yield "total"
-        yield f"{_INDENT}to fetch: {terminal.pluralize(recipe_plan.missing_bytes, 'byte')}"
+        yield f"{_INDENT}to fetch: {terminal.pluralize(recipe_plan.bytes_to_fetch, 'byte')}"
         on_disk = sum(entry.disk_bytes or 0 for entry in recipe_plan.artifacts)
         yield f"{_INDENT}on disk: about {terminal.format_bytes(on_disk)}, if every document is kept"
         if recipe_plan.kept_bytes:

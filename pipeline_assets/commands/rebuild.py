@@ -21,7 +21,7 @@ from resources.launchers import remote_launcher_factory
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.comparison import Comparison, DocumentChanges
     from pipeline_assets.trust.differences import FileFinding, StepOutcome
-    from pipeline_assets.trust.rebuild import Rebuild
+    from pipeline_assets.trust.rebuild import RebuildResult
 
 _MAX_SHOWN_LINES = 10
 _MAX_SHOWN_FILES = 3
@@ -58,7 +58,7 @@ def rebuild(
     return rebuilt.is_identical
 
 
-def _rebuild_json(rebuilt: "Rebuild") -> dict[str, Any]:
+def _rebuild_json(rebuilt: "RebuildResult") -> dict[str, Any]:
     return {
         "identical": rebuilt.is_identical,
         "kept": rebuilt.kept_folder,
@@ -71,7 +71,7 @@ def _rebuild_json(rebuilt: "Rebuild") -> dict[str, Any]:
                 "sealed": outcome.step.manifest.digest,
                 "rebuilt": outcome.rebuilt_manifest.digest if outcome.rebuilt_manifest else None,
                 "copy": rebuilt.rebuilt_folder(outcome),
-                "files": outcome.files,
+                "files": outcome.file_findings,
                 "elsewhere": outcome.other_differences,
                 "stored_otherwise": outcome.differently_stored_paths,
                 "versions": outcome.version_changes,
@@ -81,7 +81,7 @@ def _rebuild_json(rebuilt: "Rebuild") -> dict[str, Any]:
     }
 
 
-def _rebuild_lines(rebuilt: "Rebuild") -> Iterator[str]:
+def _rebuild_lines(rebuilt: "RebuildResult") -> Iterator[str]:
     for outcome in rebuilt.outcomes:
         step = outcome.step
         word = outcome.verdict if outcome.verdict == "identical" else outcome.verdict.upper()
@@ -102,7 +102,7 @@ def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator
         yield outcome.rebuilt_manifest.digest
     if outcome.verdict == "identical":
         yield _describe_identical(outcome)
-    for finding in outcome.files:
+    for finding in outcome.file_findings:
         yield from _file_lines(finding)
     yield from outcome.other_differences[:_MAX_SHOWN_LINES]
     if len(outcome.other_differences) > _MAX_SHOWN_LINES:

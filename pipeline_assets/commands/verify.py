@@ -125,18 +125,18 @@ def _describe_hashed_bytes(tasks: Sequence[HashTask], verification: "Verificatio
 
 def _describe_content_hashes(verification: "Verification") -> str:
     """Report how many content hashes of compressed files match or are unchecked."""
-    if verification.content_errors:
-        correct = verification.content_errors.count(None)
-        return f"; content hashes of compressed files match: {correct:,} of {len(verification.content_errors):,}"
-    if verification.unread_contents:
-        return f"; content hashes of compressed files not recomputed: {verification.unread_contents:,} (--content)"
+    if verification.content_results:
+        correct = verification.content_results.count(None)
+        return f"; content hashes of compressed files match: {correct:,} of {len(verification.content_results):,}"
+    if verification.unread_content_count:
+        return f"; content hashes of compressed files not recomputed: {verification.unread_content_count:,} (--content)"
     return ""
 
 
 def _summary_line(verification: "Verification") -> str:
     files, size = len(verification.tasks) + verification.scan_finding_count, verification.intact_bytes
     word = "intact" if verification.verdict.startswith("intact") else verification.verdict.upper()
-    missing = len(verification.chain.missing)
+    missing = len(verification.chain.missing_inputs)
     rest = _describe_content_hashes(verification)
     are_missing = "is missing, with its inputs" if missing == 1 else "are missing, with their inputs"
     rest += f"; {terminal.pluralize(missing, 'upstream artifact')} {are_missing}" if missing else ""

@@ -137,16 +137,16 @@ class Chain:
             files are not checked yet.
         external_inputs: Manifest entries {name, digest, bytes, …} of input files that are not in an artifact, by
             the digest of the artifact that read them.
-        broken: Findings about members that are missing, damaged or replaced by another artifact. If an upstream
+        broken_members: Findings about members that are missing, damaged or replaced by another artifact. If an upstream
             artifact is missing, also findings about all unreadable manifests, since one may be that artifact's.
-        missing: Findings about upstream artifacts that were not found.
+        missing_inputs: Findings about upstream artifacts that were not found.
     """
 
     lineage: Lineage | None
     artifacts: list[Artifact] = field(default_factory=list)
     external_inputs: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
-    broken: list[Finding] = field(default_factory=list)
-    missing: list[Finding] = field(default_factory=list)
+    broken_members: list[Finding] = field(default_factory=list)
+    missing_inputs: list[Finding] = field(default_factory=list)
 
 
 def collect_chain(folder: Path, root: Path | None) -> Chain:
@@ -176,13 +176,13 @@ def collect_chain(folder: Path, root: Path | None) -> Chain:
                     seen.add(entry["digest"])
                     name = f"{entry['name']} {entry['digest']}"
                     what = f"input {name} not found below {', '.join(AREAS)} of {root}"
-                    chain.missing.append(Finding(artifact.folder, what, artifact.manifest.digest))
+                    chain.missing_inputs.append(Finding(artifact.folder, what, artifact.manifest.digest))
         waiting += [upstream for digest, upstream in inputs.items() if digest not in seen]
         seen |= inputs.keys()
-    if chain.missing and lineage is not None:
-        known = {finding.where.absolute() for finding in chain.broken}
+    if chain.missing_inputs and lineage is not None:
+        known = {finding.where.absolute() for finding in chain.broken_members}
         wrong = [Finding(Path(error.where), error.what, "") for error in lineage.manifest_errors.values()]
-        chain.broken += [finding for finding in wrong if finding.where.absolute() not in known]
+        chain.broken_members += [finding for finding in wrong if finding.where.absolute() not in known]
     return chain
 
 
@@ -190,6 +190,6 @@ def _members(artifact: Artifact, chain: Chain) -> Iterable[Artifact]:
     for member, digest in member_digests(artifact.manifest).items():
         result = read_member(artifact.folder, member, digest)
         if isinstance(result, Damage):
-            chain.broken.append(Finding(artifact.folder / result.path, result.what, artifact.manifest.digest))
+            chain.broken_members.append(Finding(artifact.folder / result.path, result.what, artifact.manifest.digest))
         else:
             yield Artifact(artifact.folder / member, result)

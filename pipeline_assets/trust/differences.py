@@ -12,7 +12,7 @@ from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.manifest import FileContent, Identity, Manifest
 from pipeline_assets.spine.program_versions import current_versions, recorded_versions
 
-Verdict = Literal["identical", "different", "damaged", "not rebuilt"]
+StepVerdict = Literal["identical", "different", "damaged", "not rebuilt"]
 
 
 @dataclass(frozen=True)
@@ -71,26 +71,26 @@ class StepOutcome:
             `not rebuilt` if an input is `different` or `not rebuilt`.
         rebuilt_manifest: New manifest; None if the artifact was not rebuilt.
         is_sealed_intact: Whether the sealed files were read and match their manifest.
-        files: Files that differ in content, or are damaged.
+        file_findings: Files that differ in content, or are damaged.
         other_differences: Differences of counts, decisions and inputs, as lines of text.
         differently_stored_paths: Paths of files with equal content but different stored bytes, which count as equal.
         version_changes: Versions that changed since the seal.
     """
 
     step: RebuildStep
-    verdict: Verdict
+    verdict: StepVerdict
     rebuilt_manifest: Manifest | None = None
     is_sealed_intact: bool = False
-    files: Sequence[FileFinding] = ()
+    file_findings: Sequence[FileFinding] = ()
     other_differences: Sequence[str] = ()
     differently_stored_paths: Sequence[str] = ()
     version_changes: Sequence[VersionChange] = ()
 
 
-def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, check_sealed_files: bool) -> StepOutcome:
+def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, checks_sealed_files: bool) -> StepOutcome:
     """Compare a rebuilt manifest with the sealed one.
 
-    If `check_sealed_files`, also read and check every sealed file. Raise RetryableError if the sealed artifact was
+    If `checks_sealed_files`, also read and check every sealed file. Raise RetryableError if the sealed artifact was
     replaced during the rebuild.
     """
     sealed = step.manifest
@@ -98,7 +98,7 @@ def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, check_sealed_fil
         what = "the artifact was replaced during its rebuild"
         raise RetryableError(what, step.sealed_folder, "run the same command again")
     damage = {}
-    if check_sealed_files and step.sealed_folder is not None:
+    if checks_sealed_files and step.sealed_folder is not None:
         damage = {item.path: item.what for item in find_damage(step.sealed_folder, sealed)}
     is_same = rebuilt_manifest.digest == sealed.digest
     manifests = (sealed, rebuilt_manifest)
@@ -115,8 +115,8 @@ def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, check_sealed_fil
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
         rebuilt_manifest=rebuilt_manifest,
-        is_sealed_intact=check_sealed_files and not damage,
-        files=files,
+        is_sealed_intact=checks_sealed_files and not damage,
+        file_findings=files,
         other_differences=[] if is_same else changed_values(*identities),
         differently_stored_paths=[path for path in equal if stored.get(path) != stored_now[path]],
         version_changes=changed_versions(sealed.provenance, current_versions()),

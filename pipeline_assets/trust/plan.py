@@ -49,15 +49,15 @@ class CapacityCheck:
         return self.needed <= self.free
 
 
-def check_disks(root: Path, cache_folder: Path, written_bytes: int, fetched_bytes: int) -> list[CapacityCheck]:
+def check_disks(root: Path, cache_folder: Path, bytes_to_write: int, bytes_to_fetch: int) -> list[CapacityCheck]:
     """Compare the free bytes of each disk with the bytes that a build needs.
 
-    The data root needs `written_bytes`, and the hub cache `fetched_bytes`. If both are on one disk, it needs the sum.
+    The data root needs `bytes_to_write`, and the hub cache `bytes_to_fetch`. If both are on one disk, it needs the sum.
     """
     (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache_folder)
     if device == cache_device:
-        return [CapacityCheck(root, written_bytes + fetched_bytes, free)]
-    return [CapacityCheck(root, written_bytes, free), CapacityCheck(cache_folder, fetched_bytes, cache_free)]
+        return [CapacityCheck(root, bytes_to_write + bytes_to_fetch, free)]
+    return [CapacityCheck(root, bytes_to_write, free), CapacityCheck(cache_folder, bytes_to_fetch, cache_free)]
 
 
 def _disk_space(path: Path) -> tuple[int, int]:
@@ -126,8 +126,8 @@ class RecipePlan:
 
     Attributes:
         artifacts: Plans of the recipe's artifacts, upstream first.
-        fetched_bytes: Number of bytes of listings and footers that planning fetched.
-        missing_bytes: Number of bytes that the build will fetch.
+        bytes_fetched_to_plan: Number of bytes of listings and footers that planning fetched.
+        bytes_to_fetch: Number of bytes that the build will fetch.
         disk_checks: Needed and free disk space; empty if everything is built.
         mixture: Estimate for the first packed set to build; None without such a set, or without a known source size.
         kept_bytes: Estimated bytes of finished tasks that a build keeps for the next version; 0 unless the run's
@@ -135,8 +135,8 @@ class RecipePlan:
     """
 
     artifacts: Sequence[ArtifactPlan]
-    fetched_bytes: int
-    missing_bytes: int
+    bytes_fetched_to_plan: int
+    bytes_to_fetch: int
     disk_checks: Sequence[CapacityCheck]
     mixture: MixtureEstimate | None = None
     kept_bytes: int = 0
@@ -152,11 +152,11 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     Only artifacts that are not built yet cause requests to a hub. Raise UsageError if an upstream artifact of another
     recipe is not built.
     """
-    hub, missing_bytes = run.require_hub("a recipe"), dict[str, int]()
+    hub, bytes_to_fetch = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
     bytes_by_folder = dict[Path, float]()
-    artifacts = [_plan_target(status, run, missing_bytes, bytes_by_folder) for status in statuses]
-    fetched, written = sum(missing_bytes.values()), sum(plan.bytes_to_write for plan in artifacts)
+    artifacts = [_plan_target(status, run, bytes_to_fetch, bytes_by_folder) for status in statuses]
+    fetched, written = sum(bytes_to_fetch.values()), sum(plan.bytes_to_write for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
     disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     packed = [status.target for status in statuses if "pack" in status.target.recipe and not status.matches_recipe]
@@ -235,11 +235,11 @@ def source_corpora(target: Target) -> Iterator[Target]:
 
 
 def _plan_target(
-    status: ArtifactStatus, run: Run, missing_bytes: dict[str, int], bytes_by_folder: dict[Path, float]
+    status: ArtifactStatus, run: Run, bytes_to_fetch: dict[str, int], bytes_by_folder: dict[Path, float]
 ) -> ArtifactPlan:
     """Plan one artifact, after all artifacts upstream of it.
 
-    Add the download size of each file to `missing_bytes`, and the size of the stored text to `bytes_by_folder`.
+    Add the download size of each file to `bytes_to_fetch`, and the size of the stored text to `bytes_by_folder`.
     """
     target = status.target
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
@@ -255,8 +255,8 @@ def _plan_target(
     listing = planner.list_files(target, run)
     figures = planner.figures(target, listing.inputs)
     if listing.bytes_to_fetch is not None:
-        more = {name: count for name, count in listing.bytes_to_fetch.items() if name not in missing_bytes}
-        missing_bytes |= more
+        more = {name: count for name, count in listing.bytes_to_fetch.items() if name not in bytes_to_fetch}
+        bytes_to_fetch |= more
         figures["bytes_fetched"] = Forecast(sum(more.values()), "excluding cached bytes")
     listing_bytes = len(json.dumps(listing.inputs, indent=1))
     bytes_by_folder[target.folder] = _stored_bytes(target, listing.inputs, bytes_by_folder)

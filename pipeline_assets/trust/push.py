@@ -123,7 +123,7 @@ def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_eve
     entries, objects, manifests = list[RefEntry](), dict[str, UploadFile](), dict[str, UploadFile]()
     with contextlib.ExitStack() as pinned:
         chain = collect_chain(folder, root if with_upstream else None)
-        for finding in (*chain.broken, *chain.missing):
+        for finding in (*chain.broken_members, *chain.missing_inputs):
             raise InputError(finding.what, finding.where, "run `corpusmill verify --upstream` on the folder")
         for artifact in chain.artifacts:
             pinned.enter_context(forbid_replacement(artifact.folder))

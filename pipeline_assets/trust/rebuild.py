@@ -201,7 +201,7 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 
 @dataclass(frozen=True)
-class Rebuild:
+class RebuildResult:
     """Outcomes of all steps; `kept_folder` has the rebuilt copies, None if removed."""
 
     outcomes: Sequence[StepOutcome]
@@ -219,7 +219,7 @@ class Rebuild:
         return self.kept_folder / outcome.step.target.folder
 
 
-def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> Rebuild:
+def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> RebuildResult:
     """Rebuild the artifact in `folder` from its manifest, and compare both builds.
 
     The sealed folder is not changed. An interrupted rebuild is continued.
@@ -260,12 +260,12 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
             is_requested = step.sealed_folder is not None and step.sealed_folder.absolute().is_relative_to(
                 folder.absolute()
             )
-            outcomes.append(compare_step(step, artifact.manifest, check_sealed_files=is_requested))
-        if not keep and Rebuild(outcomes, None).is_identical:
+            outcomes.append(compare_step(step, artifact.manifest, checks_sealed_files=is_requested))
+        if not keep and RebuildResult(outcomes, None).is_identical:
             scratch.remove()
-            return Rebuild(outcomes, None)
+            return RebuildResult(outcomes, None)
         scratch.keep()
-        return Rebuild(outcomes, scratch.kept_path)
+        return RebuildResult(outcomes, scratch.kept_path)
 
 
 def _remove_if_damaged(folder: Path) -> None:

@@ -55,7 +55,7 @@ class FileSample:
         return [item for number, item in enumerate(items) if number in chosen]
 
 
-Verdict = Literal["intact", "intact of a sample", "source changed", "incomplete", "damaged"]
+ChainVerdict = Literal["intact", "intact of a sample", "source changed", "incomplete", "damaged"]
 TaskState = Literal["as_sealed", "not_read", "damaged"]
 
 
@@ -67,14 +67,14 @@ class VerificationScope:
         root: Data root whose upstream artifacts and external inputs are verified, too; if None, only the artifact and
             its members are verified.
         sample: Sample of the files to read; None reads all.
-        with_content: Whether to recompute content hashes of compressed and Parquet files; implied by `sample`.
+        checks_content: Whether to recompute content hashes of compressed and Parquet files; implied by `sample`.
         threads: Number of threads that hash files.
         log_every_s: Seconds between progress lines.
     """
 
     root: Path | None = None
     sample: FileSample | None = None
-    with_content: bool = False
+    checks_content: bool = False
     threads: int = 2
     log_every_s: float = 10.0
 
@@ -89,8 +89,8 @@ class Verification:
         scan_finding_count: Number of findings about manifests and files of artifacts, which come first in `findings`.
         label_names: Function that returns the names of a kind's labels: files that no digest covers.
         hub_check, source_check: Checks of inputs in the hub cache and in local folders; None without a data root.
-        content_errors: Error for each file whose content hash was recomputed; None for a file whose hash matches.
-        unread_contents: Number of intact files whose content hash was not recomputed.
+        content_results: Error for each file whose content hash was recomputed; None for a file whose hash matches.
+        unread_content_count: Number of intact files whose content hash was not recomputed.
     """
 
     folder: Path
@@ -103,8 +103,8 @@ class Verification:
     label_names: LabelNames
     hub_check: HubCacheCheck | None = None
     source_check: SourceFolderCheck | None = None
-    content_errors: list[str | None] = field(default_factory=list)
-    unread_contents: int = 0
+    content_results: list[str | None] = field(default_factory=list)
+    unread_content_count: int = 0
     # By the task's id(), because two tasks may be equal.
     _errors_by_task_id: dict[int, str | None] = field(default_factory=dict)
 
@@ -132,16 +132,16 @@ class Verification:
         return [task for task in self.tasks if self.task_state(task) == "as_sealed"]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ChainVerdict:
         """Verdict on everything that was checked.
 
         `intact` requires that every file was read. `incomplete`: nothing is damaged, but upstream artifacts are
         missing. `source changed`: the only findings are changed files in local source folders.
         """
         changed = len(self.source_check.findings) if self.source_check is not None else 0
-        if len(self.findings) > len(self.chain.missing) + changed:
+        if len(self.findings) > len(self.chain.missing_inputs) + changed:
             return "damaged"
-        if self.chain.missing:
+        if self.chain.missing_inputs:
             return "incomplete"
         if changed:
             return "source changed"
@@ -150,7 +150,7 @@ class Verification:
     def is_damaged(self, artifact: Artifact) -> bool:
         """Check whether an artifact has a finding other than a missing input."""
         digest = artifact.manifest.digest
-        return any(finding.artifact_digest == digest for finding in self.findings if finding not in self.chain.missing)
+        return any(entry.artifact_digest == digest for entry in self.findings if entry not in self.chain.missing_inputs)
 
     @property
     def task_groups(self) -> Sequence[Sequence[HashTask]]:
@@ -196,7 +196,7 @@ def verification_json(verification: Verification, program: Mapping[str, Any]) ->
         "digest": verification.chain.artifacts[0].manifest.digest,
         "scope": {
             "upstream": scope.root is not None,
-            "content": scope.with_content or scope.sample is not None,
+            "content": scope.checks_content or scope.sample is not None,
             "data": None if scope.root is None else str(scope.root),
             "sample": None if scope.sample is None else str(scope.sample),
             "seed": None if scope.sample is None else scope.sample.seed,
@@ -212,9 +212,9 @@ def verification_json(verification: Verification, program: Mapping[str, Any]) ->
         "bytes_as_sealed": verification.intact_bytes,
         "percent_of_bytes_read": round(verification.percent_read, 3),
         "contents": {
-            "worked_out": len(verification.content_errors),
-            "as_the_digest_names": verification.content_errors.count(None),
-            "not_worked_out": verification.unread_contents,
+            "worked_out": len(verification.content_results),
+            "as_the_digest_names": verification.content_results.count(None),
+            "not_worked_out": verification.unread_content_count,
         },
         "artifacts": [
             {

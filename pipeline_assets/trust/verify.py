@@ -38,7 +38,7 @@ def scan_chain(folder: Path, scope: VerificationScope, label_names: LabelNames) 
     """
     started_at = datetime.datetime.now(datetime.UTC)
     chain = collect_chain(folder, scope.root)
-    findings, tasks = list(chain.broken), []
+    findings, tasks = list(chain.broken_members), []
     for artifact in chain.artifacts:
         digest = artifact.manifest.digest
         try:
@@ -52,7 +52,7 @@ def scan_chain(folder: Path, scope: VerificationScope, label_names: LabelNames) 
             else:
                 tasks.append(HashTask(digest, item.path, (path,), item.bytes, "sha256", item.sha256, "sealed with"))
     scan_finding_count = len(findings)
-    findings += chain.missing
+    findings += chain.missing_inputs
     verification = Verification(folder, scope, chain, tasks, findings, scan_finding_count, started_at, label_names)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
@@ -100,7 +100,7 @@ def _is_unchanged(verification: Verification, artifact: Artifact) -> bool:
         damaged_paths = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
         scan_findings = verification.findings[: verification.scan_finding_count]
         scanned = [finding for finding in scan_findings if finding.artifact_digest == current.digest]
-        return all(finding.where in damaged_paths for finding in scanned if finding not in verification.chain.broken)
+        return all(entry.where in damaged_paths for entry in scanned if entry not in verification.chain.broken_members)
 
 
 def _has_expected_hash(path: Path, task: HashTask) -> bool:
@@ -130,8 +130,8 @@ def _check_contents(verification: Verification) -> None:
         if not file.is_raw
     }
     tasks = [task for task in verification.intact_tasks if (task.owner_digest, task.name) in hashes]
-    if not scope.with_content and scope.sample is None:
-        verification.unread_contents = len(tasks)
+    if not scope.checks_content and scope.sample is None:
+        verification.unread_content_count = len(tasks)
         return
     progress = Progress("contents", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
     pool = ThreadPoolExecutor(max(scope.threads, 1))
@@ -139,7 +139,7 @@ def _check_contents(verification: Verification) -> None:
         errors = pool.map(lambda task: _content_error(task, hashes[task.owner_digest, task.name]), tasks)
         for task, error in zip(tasks, errors, strict=True):
             progress.add(task.bytes)
-            verification.content_errors.append(error)
+            verification.content_results.append(error)
             if error is not None:
                 verification.findings.append(Finding(task.paths[0], error, task.owner_digest))
     finally:

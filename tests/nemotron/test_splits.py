@@ -68,7 +68,7 @@ def test_plan_counts_the_bytes_to_download(
 ) -> None:
     def missing_bytes(hub: HubFiles) -> int:
         run = Run(tmp_path, RunSettings(), hub)
-        return plan_recipe(artifact_statuses(tmp_path, recipe.targets()), run).missing_bytes
+        return plan_recipe(artifact_statuses(tmp_path, recipe.targets()), run).bytes_to_fetch
 
     sizes = [len(render_split(section.dataset, split, real)) for section, split in recipe.all_splits()]
     assert missing_bytes(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)

@@ -172,7 +172,7 @@ def test_chain_lists_members_then_upstream_once_each(root: Path) -> None:
 
     own_folders = ["megatron/set", "megatron/set/train", "megatron/set/valid"]
     assert list_folders(chain, root) == [*own_folders, "selections/chosen", "corpora/words"]
-    assert (chain.broken, chain.missing, chain.external_inputs) == ([], [], {})
+    assert (chain.broken_members, chain.missing_inputs, chain.external_inputs) == ([], [], {})
     assert list_folders(alone, root) == own_folders
 
 
@@ -204,15 +204,15 @@ def test_missing_upstream_is_reported_once_with_its_downstream_artifact(root: Pa
         f"input words/split {digest} not found below "
         f"corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text of {root}"
     )
-    assert chain.missing == [Finding(root / "megatron/set/train", what, train)]
-    assert len(collect_chain(root / "megatron/set", root).missing) == 1
+    assert chain.missing_inputs == [Finding(root / "megatron/set/train", what, train)]
+    assert len(collect_chain(root / "megatron/set", root).missing_inputs) == 1
 
 
 def test_unreadable_manifest_is_reported_only_if_upstream_is_missing(root: Path) -> None:
     other = root / "corpora" / "other" / "manifest.json"
     other.parent.mkdir()
     other.write_text("{")
-    broken_before = collect_chain(root / "megatron/set", root).broken
+    broken_before = collect_chain(root / "megatron/set", root).broken_members
     manifest = root / "corpora/words/manifest.json"
     overwrite(manifest, b"{")
 
@@ -220,9 +220,9 @@ def test_unreadable_manifest_is_reported_only_if_upstream_is_missing(root: Path)
 
     assert broken_before == []
     assert list_folders(chain, root)[-1] == "selections/chosen"  # other branches continue
-    assert [finding.where for finding in chain.missing] == [root / "selections/chosen"]
-    assert [(finding.where, finding.artifact_digest) for finding in chain.broken] == [(other, ""), (manifest, "")]
-    assert chain.broken[0].what.startswith("not a valid manifest: ")
+    assert [finding.where for finding in chain.missing_inputs] == [root / "selections/chosen"]
+    assert [(entry.where, entry.artifact_digest) for entry in chain.broken_members] == [(other, ""), (manifest, "")]
+    assert chain.broken_members[0].what.startswith("not a valid manifest: ")
 
 
 @pytest.mark.parametrize(
@@ -238,5 +238,5 @@ def test_missing_or_edited_member_is_a_finding(root: Path, spoil: Callable[[Path
 
     chain = collect_chain(root / "megatron/set", root)
 
-    assert [finding.where for finding in chain.broken] == [root / "megatron/set" / where]
+    assert [finding.where for finding in chain.broken_members] == [root / "megatron/set" / where]
     assert list_folders(chain, root)[1:] == ["megatron/set/train", "selections/chosen", "corpora/words"]

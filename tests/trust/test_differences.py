@@ -34,7 +34,7 @@ def test_another_token_is_a_difference(built: HealingSet, rebuilder: Rebuilder) 
 
     outcome = rebuilder("train")
 
-    [finding] = outcome.files
+    [finding] = outcome.file_findings
     assert outcome.verdict == "different"
     assert (finding.path, finding.damage, finding.matches_manifest) == ("tokens.bin", None, False)
 
@@ -52,7 +52,7 @@ def test_diff_names_the_document_of_a_changed_text(built: HealingSet, rebuilder:
     [changes] = compare(
         open_artifact(built.folder("snapshot")), open_artifact(result.rebuilt_folder(outcome)), SYSTEMS.kinds
     ).documents
-    assert [finding.path for finding in outcome.files] == ["shards/00001.jsonl.zst"]
+    assert [finding.path for finding in outcome.file_findings] == ["shards/00001.jsonl.zst"]
     assert (changes.changed.documents, changes.changed.examples) == (1, [document["doc_id"]])
     assert (changes.only_in_a.documents, changes.only_in_b.documents) == (0, 0)
 
@@ -61,7 +61,7 @@ def test_a_file_that_only_one_side_has_is_a_difference(built: HealingSet, rebuil
     manifest = built.manifest("valid")
     reseal(built.folder("valid"), manifest, files=manifest.identity.files[:-1])
 
-    [finding] = rebuilder("valid").files
+    [finding] = rebuilder("valid").file_findings
 
     assert (finding.path, finding.sealed) == ("rejects.jsonl.zst", None)
     assert finding.rebuilt == manifest.identity.files[-1]
@@ -77,7 +77,7 @@ def test_differences_outside_of_files_are_named(built: HealingSet, rebuilder: Re
 
     outcome = rebuilder("snapshot")
 
-    assert (outcome.verdict, outcome.files) == ("different", [])
+    assert (outcome.verdict, outcome.file_findings) == ("different", [])
     assert outcome.other_differences == [
         "counts.documents: 99 → 38",
         "decisions.doc_id: by chance → column id",
@@ -90,7 +90,7 @@ def test_a_damaged_sealed_file_is_not_a_difference(built: HealingSet, rebuilder:
 
     outcome = rebuilder("valid")
 
-    [finding] = outcome.files
+    [finding] = outcome.file_findings
     assert (outcome.verdict, outcome.other_differences, finding.matches_manifest) == ("damaged", [], True)
     assert outcome.rebuilt_manifest is not None and outcome.rebuilt_manifest.digest == built.manifest("valid").digest
     assert str(finding.damage).startswith("sha256 is ")
@@ -103,7 +103,7 @@ def test_a_file_can_be_damaged_and_different(built: HealingSet, rebuilder: Rebui
 
     outcome = rebuilder("valid")
 
-    [finding] = outcome.files
+    [finding] = outcome.file_findings
     assert outcome.verdict == "different"
     assert not finding.matches_manifest and finding.damage is not None
 

@@ -69,7 +69,7 @@ def test_every_artifact_is_intact_with_its_upstream_and_content(built: tuple[Run
 
     for target in targets[kind]:
         result = verify(run.root / target.folder, run.root, content=True)
-        assert (result.verdict, result.unread_contents) == ("intact", 0)
+        assert (result.verdict, result.unread_content_count) == ("intact", 0)
 
 
 def test_a_verifier_written_from_the_page_alone_finds_every_kind_intact(built: tuple[Run, Targets]) -> None:
@@ -130,7 +130,7 @@ def test_an_artifact_pushed_and_pulled_under_faults_is_current_in_another_root(
 
         assert target.state(copy_root) == target.state(run.root)
         result = verify(copy_root / target.folder, copy_root, content=True)
-        assert (result.verdict.partition(" ")[0], result.unread_contents) == ("intact", 0)
+        assert (result.verdict.partition(" ")[0], result.unread_content_count) == ("intact", 0)
 
 
 def test_files_with_equal_content_in_other_bytes_are_reported_as_identical(built: tuple[Run, Targets]) -> None:

@@ -130,9 +130,9 @@ def test_content_of_a_compressed_file_is_hashed_on_request(chain_root: Path) -> 
     as_stored, by_content, by_sample = verify(folder), verify(folder, content=True), verify(folder, sample="100%")
 
     hashes = [hashlib.sha256(data).hexdigest() for data in (forged, honest)]
-    assert (as_stored.verdict, as_stored.unread_contents, as_stored.content_errors) == ("intact", 5, [])
+    assert (as_stored.verdict, as_stored.unread_content_count, as_stored.content_results) == ("intact", 5, [])
     for result in (by_content, by_sample):
-        assert (result.verdict, len(result.content_errors), result.unread_contents) == ("damaged", 5, 0)
+        assert (result.verdict, len(result.content_results), result.unread_content_count) == ("damaged", 5, 0)
         assert [(finding.where, finding.what) for finding in result.findings] == [
             (shard, f"content hash is {hashes[0]}, sealed with {hashes[1]}")
         ]

@@ -71,9 +71,9 @@ class TestBeforeABuild:
 
         built = [open_artifact(demo_root / entry.status.target.folder).manifest for entry in planned.artifacts]
         snapshot, sample = built[SNAPSHOT], planned.artifacts[SNAPSHOT].sample
-        assert planned.missing_bytes == snapshot.provenance["bytes_fetched"]
-        assert planned.fetched_bytes == snapshot.provenance["bytes_fetched_to_plan"]
-        assert planned.fetched_bytes == sum(request.bytes_sent for request in demo_hub.requests)
+        assert planned.bytes_to_fetch == snapshot.provenance["bytes_fetched"]
+        assert planned.bytes_fetched_to_plan == snapshot.provenance["bytes_fetched_to_plan"]
+        assert planned.bytes_fetched_to_plan == sum(request.bytes_sent for request in demo_hub.requests)
         assert {name: entry.value for name, entry in planned.artifacts[SNAPSHOT].figures.items()} == {
             "bytes_read": real_figures(snapshot)["bytes_read"],
             "rows": snapshot.identity.counts["ledger"]["in"],
@@ -87,7 +87,7 @@ class TestBeforeABuild:
         assert [planned.artifacts[split].figures["tokens"].value for split in (TRAIN, VALID)] == [220_050, 24_450]
         assert [set(planned.artifacts[split].figures) for split in (TRAIN, VALID)] == [{"tokens"}] * 2
         [disk] = planned.disk_checks
-        assert disk.needed == planned.missing_bytes + 4 * 244_500
+        assert disk.needed == planned.bytes_to_fetch + 4 * 244_500
 
     def test_a_leftover_of_the_tokens_reduces_needed_bytes(self, plan: Plan, tmp_path: Path) -> None:
         leftover = tmp_path / "megatron" / "healing_text_v1" / ".train.building.1" / "tokens.bin"
@@ -96,7 +96,7 @@ class TestBeforeABuild:
 
         planned = plan(tmp_path)
 
-        assert planned.disk_checks[0].needed == planned.missing_bytes + 4 * 244_500 - 100_000
+        assert planned.disk_checks[0].needed == planned.bytes_to_fetch + 4 * 244_500 - 100_000
 
     def test_every_artifact_is_sealed_with_its_planned_figures(self, tmp_path: Path) -> None:
         recipe = parse_recipe(local_source(tmp_path, "notes", ROWS))
@@ -121,7 +121,7 @@ class TestBuiltArtifacts:
         planned = plan(demo_root, endpoint=NOWHERE)
 
         assert planned.artifacts_to_build == []
-        assert planned.missing_bytes == 0
+        assert planned.bytes_to_fetch == 0
         assert planned.disk_checks == []
 
     def test_a_split_is_planned_by_its_snapshot(self, plan: Plan, root: Path, recipe: HealingRecipe) -> None:
@@ -247,7 +247,7 @@ def test_a_cache_on_another_disk_is_checked_against_that_disk(tmp_path: Path) ->
     if other_disk is None:
         pytest.skip("no second file system is mounted")
 
-    data, cache = check_disks(tmp_path / "data", other_disk / "cache", written_bytes=50, fetched_bytes=100)
+    data, cache = check_disks(tmp_path / "data", other_disk / "cache", bytes_to_write=50, bytes_to_fetch=100)
 
     assert (data.needed, cache.needed) == (50, 100)
     assert cache.folder == other_disk / "cache"

@@ -26,12 +26,12 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.trust.rebuild import Rebuild, ScratchFolder, rebuild, scratch_folder
+from pipeline_assets.trust.rebuild import RebuildResult, ScratchFolder, rebuild, scratch_folder
 
 TICKET = {"digest": "sha256:1", "versions": {"python": "3.11"}}
 
 
-def list_verdicts(result: Rebuild) -> list[tuple[str, str]]:
+def list_verdicts(result: RebuildResult) -> list[tuple[str, str]]:
     return [(outcome.step.manifest.kind.partition("/")[2], outcome.verdict) for outcome in result.outcomes]
 
 

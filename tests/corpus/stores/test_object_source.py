@@ -253,8 +253,8 @@ def test_a_plan_lists_objects_without_fetching_them(server: ObjectServer, root: 
 
     plan = plan_recipe(artifact_statuses(root, targets), run)
 
-    assert plan.missing_bytes == sum(len(to_lines(name)) for name in NAMES)
-    assert plan.artifacts[0].figures["bytes_read"].value == plan.missing_bytes
+    assert plan.bytes_to_fetch == sum(len(to_lines(name)) for name in NAMES)
+    assert plan.artifacts[0].figures["bytes_read"].value == plan.bytes_to_fetch
     assert list_gets(server) == []
 
 
