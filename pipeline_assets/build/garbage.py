@@ -41,7 +41,7 @@ from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.artifact import check_record_path
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.folder_lock import lock_folder
-from pipeline_assets.spine.kept_folder import artifact_of_kept_folder, kept_folder
+from pipeline_assets.spine.kept_folder import kept_folder, kept_folder_target
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
@@ -52,9 +52,9 @@ from pipeline_assets.spine.staging import (
     PLAN_FILE,
     PULLED_KEY,
     RECEIPTS_FOLDER,
-    artifact_of_leftover,
     fencing_number,
     leftover_path,
+    leftover_target,
     staging_folders,
 )
 
@@ -283,14 +283,14 @@ def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Pat
     for area in (*AREAS, "rebuilds"):
         for parent, names, files in os.walk(root / area):
             for path in (Path(parent, name) for name in sorted((*names, *files))):
-                folder = artifact_of_leftover(path)
+                folder = leftover_target(path)
                 if path.is_symlink():
                     what = "a link hides what its artifacts were built from"
                     fix = "mount that folder here instead, or link a whole area"
                     links += [] if path.name.startswith(".") else [RetryableError(what, path, fix)]
                 elif folder is not None and path.is_dir():
                     leftovers.append((path, folder))
-                elif (folder := artifact_of_kept_folder(path)) is not None and path.is_dir():
+                elif (folder := kept_folder_target(path)) is not None and path.is_dir():
                     kept.append((path, folder))
             names[:] = (name for name in names if not name.startswith("."))
     return leftovers, kept, links

@@ -24,8 +24,8 @@ from pipeline_assets.spine.staging import (
     PLAN_FILE,
     PULLED_KEY,
     RECEIPTS_FOLDER,
-    artifact_of_leftover,
     leftover_folders,
+    leftover_target,
     staging_folders,
 )
 
@@ -111,9 +111,7 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
     statuses = []
     folders = {target.folder.parent for target in targets}
     paths = [(folder, path) for folder in folders if (root / folder).is_dir() for path in (root / folder).iterdir()]
-    leftovers = {
-        folder / artifact.name for folder, path in paths if (artifact := artifact_of_leftover(path)) is not None
-    }
+    leftovers = {folder / artifact.name for folder, path in paths if (artifact := leftover_target(path)) is not None}
     for target in targets:
         status = _artifact_status(root, target, states, target.folder in leftovers)
         states[target.role] = status.sealed_state

@@ -22,12 +22,12 @@ from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.folder_lock import lock_folder
-from pipeline_assets.spine.kept_folder import artifact_of_kept_folder
+from pipeline_assets.spine.kept_folder import kept_folder_target
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence
-from pipeline_assets.spine.staging import artifact_of_leftover, leftover_path
+from pipeline_assets.spine.staging import leftover_path, leftover_target
 
 # `hub` has the demo's published sets, which `forget --published` searches.
 _FOLDERS_WITHOUT_EXPORTS = {CACHE_FOLDER, OBJECT_CACHE_FOLDER, REMOVALS_FOLDER, "dagster", "hub", "rebuilds"}
@@ -78,12 +78,12 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
     )
     touched = {*affected_folders, *without_rows}
     for folder in _hidden_folders(root):
-        target, plan = artifact_of_leftover(folder), read_plan(folder)
+        target, plan = leftover_target(folder), read_plan(folder)
         kind, inputs = stores.kinds.get(plan.get("kind", "")), {entry["digest"] for entry in plan.get("inputs", ())}
         is_clean = kind is not None and not kind.applies_removals and not inputs & digests
         if target is not None and not is_clean and lock_owner(target) is None:
             yield Remnant(folder, "left by a build that ended", target)
-        elif (target := artifact_of_kept_folder(folder)) in touched:
+        elif (target := kept_folder_target(folder)) in touched:
             yield Remnant(folder, "work that was kept for the next version", target)
     sources = list(_source_files(stores, touched))
     cached = {entry["digest"] for _, entry in sources}

@@ -13,7 +13,7 @@ from pipeline_assets.spine.errors import UsageError
 
 _TYPE_NAMES = {bool: "True or False", int: "an integer", str: "text", Path: "a path", NoneType: "None"}
 _ACCEPTED_TYPES = {int: Integral, Path: os.PathLike}  # NumPy has integers of its own
-_MAX_SHOWN_CHARACTERS = 120
+_MAX_PREVIEW_CHARACTERS = 120
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -37,11 +37,11 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
                 raise UsageError("must not be empty", name, "correct it")
             if annotation is not inspect.Parameter.empty and not any(_is_instance(kind, value) for kind in types):
                 expected = " or ".join(_TYPE_NAMES.get(kind, f"a {kind.__name__}") for kind in types)
-                shown = repr(value)
-                shown = shown if len(shown) <= _MAX_SHOWN_CHARACTERS else f"{shown[:_MAX_SHOWN_CHARACTERS]}…"
+                text = repr(value)
+                text = text if len(text) <= _MAX_PREVIEW_CHARACTERS else f"{text[:_MAX_PREVIEW_CHARACTERS]}…"
                 is_opened = Path in types and hasattr(value, "folder")
                 fix = "pass its folder" if is_opened else "correct it"
-                raise UsageError(f"must be {expected}, got {shown}", name, fix)
+                raise UsageError(f"must be {expected}, got {text}", name, fix)
         return function(*args, **kwargs)
 
     return checked

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_SHOWN_CHARACTERS, _CONTEXT_CHARACTERS = 60, 20  # of a value; before the first difference of long values
+_PREVIEW_CHARACTERS, _CONTEXT_CHARACTERS = 60, 20  # of a value; before the first difference of long values
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -32,7 +32,7 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
 
 def _describe(old: object, new: object) -> str:
     texts = str(old), str(new)
-    is_long = max(map(len, texts)) > _SHOWN_CHARACTERS
+    is_long = max(map(len, texts)) > _PREVIEW_CHARACTERS
     if is_long and isinstance(old, list | tuple) and isinstance(new, list | tuple):
         known, current = ({str(entry) for entry in entries} for entries in (old, new))
         differing = {
@@ -51,4 +51,4 @@ def _describe(old: object, new: object) -> str:
 def _shorten(text: str) -> str:
     if _SHA256.fullmatch(text):
         return f"{text[:12]}…"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return text if len(text) <= _PREVIEW_CHARACTERS else f"{text[:_PREVIEW_CHARACTERS]}…"

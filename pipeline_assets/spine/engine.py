@@ -29,7 +29,7 @@ COMPRESSION_RATIO = 4  # bytes of text per byte of a compressed shard, roughly
 PROCESS_BYTES = 200 << 20  # memory of a process without data: libraries, compiled code, tables
 _LARGE_SHARD_MULTIPLE = 16  # multiple of `min_parallel_bytes`
 EngineName: TypeAlias = Literal["local", "ray"]
-_SHOWN_COUNTS = ("documents", "tokens", "bytes")  # counts shown in progress lines
+_PROGRESS_COUNTS = ("documents", "tokens", "bytes")  # counts shown in progress lines
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def run_unfinished_shards(
             receipt = finished.get(shard.name) or next(fresh)
             check_hashes(receipt.reads)
             add = progress.add_earlier if shard.name in finished else progress.add
-            add(1, {name: receipt.counts[name] for name in _SHOWN_COUNTS if name in receipt.counts})
+            add(1, {name: receipt.counts[name] for name in _PROGRESS_COUNTS if name in receipt.counts})
             if kept is not None and shard.name in digests:
                 kept.add(stage, shard.name, digests[shard.name], receipt)
             yield receipt

@@ -131,10 +131,10 @@ def forking_starter(work: Work[Any], warm_up: WarmUp, max_growth_bytes: int) -> 
     The function replaces a dead server once. If the new server dies, too, the function raises RetryableError. Errors of
     the warm-up are also raised.
     """
-    return functools.partial(_start_forked, _LoadRequest(next(_stage_numbers), work, warm_up, max_growth_bytes))
+    return functools.partial(_fork_or_restart, _LoadRequest(next(_stage_numbers), work, warm_up, max_growth_bytes))
 
 
-def _start_forked(request: _LoadRequest) -> worker.StartedProcess:
+def _fork_or_restart(request: _LoadRequest) -> worker.StartedProcess:
     with contextlib.suppress(EOFError, ConnectionError):
         return _fork_worker(request)
     _stop_server()

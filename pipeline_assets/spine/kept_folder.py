@@ -14,7 +14,7 @@ def kept_folder(target: Path) -> Path:
     return target.with_name(f".{target.name}.kept")
 
 
-def artifact_of_kept_folder(folder: Path) -> Path | None:
+def kept_folder_target(folder: Path) -> Path | None:
     """Return the artifact folder of a `kept_folder`; None for any other folder."""
     match = _KEPT_NAME.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None

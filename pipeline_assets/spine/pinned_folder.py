@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline_assets.spine.replacement import RETRY_HINT, hold_folder
+from pipeline_assets.spine.replacement import RETRY_HINT, guard_folder
 
 
 class PinnedFolder:
@@ -43,5 +43,5 @@ def pin_folder(folder: Path, fix: str = RETRY_HINT) -> Iterator[PinnedFolder]:
 
     The message ends with `fix`. A missing folder raises an OSError.
     """
-    with hold_folder(folder, fix) as descriptor:
+    with guard_folder(folder, fix) as descriptor:
         yield PinnedFolder(folder, descriptor)

@@ -36,12 +36,12 @@ def validate_section(
     section_type: type[R],
     values: Mapping[str, object],
     locate: Callable[[Sequence[int | str]], object],
-    contradictions: Iterable[RecipeProblem] = (),
+    other_problems: Iterable[RecipeProblem] = (),
     folder: Path | None = None,
 ) -> R:
     """Build a section from values; raise UsageError with all errors, sorted by line.
 
-    `locate` returns the place of a key, or the place of its section if the key is missing. `contradictions` are further
+    `locate` returns the place of a key, or the place of its section if the key is missing. `other_problems` are further
     problems to report. `folder` is the folder of the recipe file, if the values are from a file.
     """
     errors: list[InputError] = []
@@ -50,7 +50,7 @@ def validate_section(
         checked = section_type.model_validate(dict(values), context={FOLDER_KEY: folder})
     except pydantic.ValidationError as error:
         errors += format_validation_errors(error, section_type, locate)
-    for problem in _readable_contradictions(contradictions, checked is not None):
+    for problem in _problems_until_error(other_problems, checked is not None):
         dotted = ".".join(map(str, problem.location))
         errors.append(UsageError(problem.what, RecipeKey(dotted, str(locate(problem.location))), problem.fix))
     if checked is None or errors:
@@ -58,10 +58,10 @@ def validate_section(
     return checked
 
 
-def _readable_contradictions(contradictions: Iterable[RecipeProblem], types_are_valid: bool) -> Iterator[RecipeProblem]:
-    """Yield contradictions; end early if the search fails on a value of a wrong type."""
+def _problems_until_error(other_problems: Iterable[RecipeProblem], types_are_valid: bool) -> Iterator[RecipeProblem]:
+    """Yield the problems; end early if the search fails on a value of a wrong type."""
     try:
-        yield from contradictions
+        yield from other_problems
     except (TypeError, AttributeError, LookupError):
         if types_are_valid:
             raise

@@ -15,7 +15,7 @@ class ReplacedError(RetryableError):
 
 
 @contextlib.contextmanager
-def hold_folder(folder: Path, fix: str = RETRY_HINT) -> Iterator[int]:
+def guard_folder(folder: Path, fix: str = RETRY_HINT) -> Iterator[int]:
     """Open a folder; raise ReplacedError if it is replaced before the block ends.
 
     Yield the folder's file descriptor. The message ends with `fix`. A missing folder raises an OSError.
@@ -49,9 +49,9 @@ def forbid_replacement(folder: Path) -> Iterator[None]:
 
     A missing folder is ignored here; the block reports it.
     """
-    with contextlib.ExitStack() as holding:
+    with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            holding.enter_context(hold_folder(folder))
+            stack.enter_context(guard_folder(folder))
         yield
 
 

@@ -237,7 +237,7 @@ def leftover_path(target: Path, role: LeftoverRole, fence: int) -> Path:
     return target.with_name(f".{target.name}.{role}.{fence}")
 
 
-def artifact_of_leftover(folder: Path) -> Path | None:
+def leftover_target(folder: Path) -> Path | None:
     """Return the artifact folder of a leftover; None for any other folder."""
     match = _LEFTOVER.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None
@@ -253,7 +253,7 @@ def list_leftovers(target: Path) -> list[Path]:
     """List a target's leftovers: entries next to it with names as in `leftover_path`."""
     if not target.parent.is_dir():
         return []
-    return [path for path in target.parent.iterdir() if artifact_of_leftover(path) == target]
+    return [path for path in target.parent.iterdir() if leftover_target(path) == target]
 
 
 def fencing_number(folder: Path) -> int:

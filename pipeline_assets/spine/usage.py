@@ -43,17 +43,17 @@ def nearest_existing(path: Path) -> Path:
 
 def folder_bytes(folder: Path) -> int:
     """Return the size of a folder's files, hard links counted once; 0 if missing."""
-    return sum({(file.st_dev, file.st_ino): file.st_size for file in _files_below(folder).values()}.values())
+    return sum({(file.st_dev, file.st_ino): file.st_size for file in _file_statuses(folder).values()}.values())
 
 
 def freed_bytes(folders: Iterable[Path]) -> int:
     """Return the bytes freed by removing folders, excluding files linked elsewhere."""
-    files = {path: file for folder in folders for path, file in _files_below(folder).items()}.values()
+    files = {path: file for folder in folders for path, file in _file_statuses(folder).items()}.values()
     links = Counter((file.st_dev, file.st_ino, file.st_size, file.st_nlink) for file in files)
     return sum(size for (_, _, size, all_links), found in links.items() if found == all_links)
 
 
-def _files_below(folder: Path) -> dict[str, os.stat_result]:
+def _file_statuses(folder: Path) -> dict[str, os.stat_result]:
     files: dict[str, os.stat_result] = {}
     for path, _, names in os.walk(folder):
         for name in names:

@@ -44,7 +44,7 @@ class _ReadLog:
         self.verified_paths: set[str] = set()
 
 
-_log: _ReadLog | None = None
+_read_log: _ReadLog | None = None
 _collected_hashes: dict[str, str] | None = None
 
 
@@ -55,18 +55,18 @@ def verify_reads() -> Iterator[None]:
     A file that was not read completely is hashed at the end of the block. An InputError about a changed file replaces
     any other error of the block, because the change may be its cause.
     """
-    global _log
-    former, _log = _log, _ReadLog()
+    global _read_log
+    former, _read_log = _read_log, _ReadLog()
     try:
         yield
-        _check_unread(_log)
+        _check_unread(_read_log)
     except InputError:
         raise
     except Exception:
-        _check_unread(_log)
+        _check_unread(_read_log)
         raise
     finally:
-        _log = former
+        _read_log = former
 
 
 def _check_unread(log: _ReadLog) -> None:
@@ -97,28 +97,28 @@ def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
     Readers of a streamed file hash it while they read. Any other file is hashed here; a wrong hash raises
     ChangedFileError, and an unreadable file RetryableError. Outside a block, do nothing.
     """
-    if _log is not None:
-        _log.expected_hashes[str(path)] = expected
-        if not is_streamed and str(path) not in _log.verified_paths:
+    if _read_log is not None:
+        _read_log.expected_hashes[str(path)] = expected
+        if not is_streamed and str(path) not in _read_log.verified_paths:
             check_hashes({str(path): _sha256(str(path))})
 
 
 def expected_sha256(path: Path) -> str | None:
     """Return the sha256 that a block of `verify_reads` expects of a file, or None."""
-    expected = None if _log is None else _log.expected_hashes.get(str(path))
+    expected = None if _read_log is None else _read_log.expected_hashes.get(str(path))
     return None if expected is None else expected.sha256
 
 
 def check_hashes(reads: Mapping[str, str]) -> None:
     """Compare hashes by path with the expected ones; ChangedFileError if any differs."""
-    if _log is None:
+    if _read_log is None:
         return
     for path, sha256 in reads.items():
-        expected = _log.expected_hashes.get(path)
+        expected = _read_log.expected_hashes.get(path)
         if expected is not None and sha256 != expected.sha256:
             what = f"sha256 is {sha256}, {expected.origin_phrase} {expected.sha256}"
             raise ChangedFileError(what, path, expected.fix)
-        _log.verified_paths.add(path)
+        _read_log.verified_paths.add(path)
 
 
 def _sha256(path: str) -> str:
@@ -130,7 +130,7 @@ def _sha256(path: str) -> str:
 
 def hash_while_reading(file: Readable, path: Path) -> Readable:
     """Wrap a file, open at its start, in a reader that checks the hash at the end."""
-    return file if _log is None and _collected_hashes is None else _HashingReader(file, path)
+    return file if _read_log is None and _collected_hashes is None else _HashingReader(file, path)
 
 
 class _HashingReader:

@@ -154,7 +154,7 @@ def describe_exit(process: Process) -> str:
     return f"killed by {signal.Signals(-code).name}{guess}"
 
 
-_parent_ends: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+_parent_pipe_ends: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
 
 def _close_pipes_in_child() -> None:
@@ -162,9 +162,9 @@ def _close_pipes_in_child() -> None:
 
     An open copy in another process would keep a pipe open after the parent has closed its own end.
     """
-    for connection in _parent_ends:
+    for connection in _parent_pipe_ends:
         connection.close()
-    _parent_ends.clear()
+    _parent_pipe_ends.clear()
 
 
 os.register_at_fork(after_in_child=_close_pipes_in_child)
@@ -194,7 +194,7 @@ def start_process(
     """
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
-    _parent_ends.add(ours)
+    _parent_pipe_ends.add(ours)
     process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True, name=name)  # type: ignore[attr-defined]
     # Ctrl-C and a hangup reach all processes of the terminal. The child inherits this mask, so that only the parent
     # handles them.
