@@ -78,7 +78,7 @@ container_variables: dict[str, str | None] = {
 
 
 @contextlib.contextmanager
-def _portable_errors() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Convert the errors of a block in a container to InputError or RuntimeError.
 
     Otherwise an OSError in the container, such as a TimeoutError, would look like a missing answer of Modal.
@@ -110,7 +110,7 @@ def fetch(request: str) -> str:
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.scoring.remote_shard import fetch_files
 
-    with _portable_errors():
+    with _convert_errors():
         fetch_files(json.loads(request), HubFiles(FILES_FOLDER))
         _commit(files_volume)
     return request
@@ -135,7 +135,7 @@ def score(request: str) -> str:
     from pipeline_assets.corpus.scoring.remote_shard import is_fetched, score_remote
 
     content = json.loads(request)
-    with _portable_errors():
+    with _convert_errors():
         if not modal.is_local():  # make visible what other containers wrote since this one started
             scores_volume.reload()
             if not is_fetched(content, FILES_FOLDER):

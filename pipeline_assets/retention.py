@@ -47,7 +47,7 @@ def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinitio
     """
     deadline, deleted = time.monotonic() + _MAX_TICK_S, 0
     old = instance.get_run_ids(dg.RunsFilter(statuses=_FINISHED_STATUSES, updated_before=cutoff, created_before=cutoff))
-    kept = set(_shown_run_ids(instance, repository)) if old else set()
+    kept = set(_displayed_run_ids(instance, repository)) if old else set()
     for run_id in reversed(old):  # the oldest first
         if run_id in kept:
             continue
@@ -62,7 +62,7 @@ def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinitio
     return deleted
 
 
-def _shown_run_ids(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition) -> Iterator[str]:
+def _displayed_run_ids(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition) -> Iterator[str]:
     for key in instance.all_asset_keys():
         yield from (event.run_id for event in newest_materializations(instance, key))
     checks = list(repository.asset_graph.asset_check_keys)

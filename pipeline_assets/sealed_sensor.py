@@ -65,12 +65,12 @@ def sealed_artifacts_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorD
         nonlocal paused_until
         if (began := time.monotonic()) < paused_until:
             return dg.SkipReason("pausing, because the last scan was slow")
-        sealed = _list_sealed_assets(requested, root, names)
-        fingerprint = _fingerprint(sealed, root, _latest_failed_runs(context.instance, 1))
+        assets = _list_assets(requested, root, names)
+        fingerprint = _fingerprint(assets, root, _latest_failed_runs(context.instance, 1))
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
         if fingerprint == context.cursor:
             return dg.SkipReason("nothing was built since the last scan")
-        reported = _report_events(sealed, root, context.instance)
+        reported = _report_events(assets, root, context.instance)
         if reported is None:
             return dg.SkipReason("too many events for one tick; the next one continues")
         context.update_cursor(fingerprint)
@@ -82,11 +82,11 @@ def sealed_artifacts_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorD
 def report_sealed_artifacts(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
     """Report artifacts and checks that the instance lacks, for up to 30 seconds."""
     names = [recipe.name for recipe in recipes]
-    _report_events(_list_sealed_assets(_requested_targets(recipes, root), root, names), root, instance)
+    _report_events(_list_assets(_requested_targets(recipes, root), root, names), root, instance)
 
 
 @dataclass(frozen=True)
-class _SealedAsset:
+class _TrackedAsset:
     """Sealed or missing artifact, with the asset that shows it.
 
     `target` is None if no recipe requests the artifact. `digest` is empty if the artifact is missing. `is_changed` is
@@ -115,7 +115,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
     return requested
 
 
-def _list_sealed_assets(requested: _RequestedTargets, root: Path, recipe_names: Collection[str]) -> list[_SealedAsset]:
+def _list_assets(requested: _RequestedTargets, root: Path, recipe_names: Collection[str]) -> list[_TrackedAsset]:
     """List sealed artifacts, upstream first, then missing artifacts.
 
     An artifact is listed once for each recipe that requests it, or once if no recipe does. Missing artifacts of
@@ -131,23 +131,23 @@ def _list_sealed_assets(requested: _RequestedTargets, root: Path, recipe_names: 
         is_damaged = any(size_error(folder, file) for file in manifest.storage)
         for target, view in requested.get((folder, kind), ()):
             is_changed = is_damaged or (target.external_inputs is not None and target.state(root)[0] == "stale")
-            artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_changed))
+            artifacts.append(_TrackedAsset(folder, kind, digest, view, target, is_changed))
         if (folder, kind) not in requested and kind in SYSTEMS.kinds:
             name, _, partition = manifest.name.partition("/")
             asset = asset_partition(kind, partition or None, name, recipe_names)
             view = AssetView(asset.key, asset.partition, str(SYSTEMS.kinds[kind].stage.version), version=asset.version)
-            artifacts.append(_SealedAsset(folder, kind, digest, view, None, is_damaged))
+            artifacts.append(_TrackedAsset(folder, kind, digest, view, None, is_damaged))
     for (folder, kind), targets in requested.items():
         if folder not in lineage.manifests:
             # Retention removes the artifacts of old versions, and no run is to build them again.
-            artifacts += [_SealedAsset(folder, kind, "", view, target) for target, view in targets if not view.version]
+            artifacts += [_TrackedAsset(folder, kind, "", view, target) for target, view in targets if not view.version]
     return artifacts
 
 
-def _fingerprint(sealed_assets: Sequence[_SealedAsset], root: Path, failed_runs: Sequence[dg.RunRecord]) -> str:
+def _fingerprint(assets: Sequence[_TrackedAsset], root: Path, failed_runs: Sequence[dg.RunRecord]) -> str:
     """Hash everything on which events depend, such as digests and times of checks."""
     lines = [read_removals(root).positions[-1], *(record.dagster_run.run_id for record in failed_runs)]
-    for entry in sealed_assets:
+    for entry in assets:
         checked_at, view = 0, entry.view
         with contextlib.suppress(FileNotFoundError):
             checked_at = check_record_path(entry.folder).stat().st_mtime_ns
@@ -157,11 +157,11 @@ def _fingerprint(sealed_assets: Sequence[_SealedAsset], root: Path, failed_runs:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _report_events(sealed_assets: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
+def _report_events(assets: Sequence[_TrackedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
     """Report new events and return their number; None if the time of a tick ran out."""
     deadline, count = time.monotonic() + _MAX_TICK_S, 0
     events: Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation] = itertools.chain(
-        _new_materializations(sealed_assets, root, instance), _new_check_results(sealed_assets, instance)
+        _new_materializations(assets, root, instance), _new_check_results(assets, instance)
     )
     for event in events:
         if time.monotonic() > deadline:
@@ -172,7 +172,7 @@ def _report_events(sealed_assets: Sequence[_SealedAsset], root: Path, instance: 
 
 
 def _new_materializations(
-    sealed_assets: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance
+    assets: Sequence[_TrackedAsset], root: Path, instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield materializations that correct what Dagster shows of sealed artifacts.
 
@@ -181,13 +181,13 @@ def _new_materializations(
     artifact as up to date.
     """
     known_keys = set(instance.all_asset_keys())
-    reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed_assets} & known_keys}
+    reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in assets} & known_keys}
     failed_at: dict[tuple[dg.AssetKey, str | None], float] = {}
     for failure in reversed(_latest_failed_runs(instance, _MAX_FAILED_RUNS)):
         run, ended = failure.dagster_run, failure.end_time or 0.0
         failed_at |= {(key, run.tags.get(PARTITION_TAG)): ended for key in run.asset_selection or ()}
     states = dict[int, str]()
-    for entry in sealed_assets:
+    for entry in assets:
         view, state = entry.view, "current" if entry.target is None else _find_state(entry.target, root, states)
         digest, code_version = reported.get(view.key, {}).get(view.partition, ("", ""))
         loss = loss_event(view, state, digest, _OUTDATED) if digest and code_version != _OUTDATED else None
@@ -210,16 +210,16 @@ def _new_materializations(
 
 
 def _new_check_results(
-    sealed_assets: Sequence[_SealedAsset], instance: dg.DagsterInstance
+    assets: Sequence[_TrackedAsset], instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield stored check results that the UI lacks or shows as outdated."""
-    sealed_assets = [entry for entry in sealed_assets if entry.digest]
-    kinds = {entry.view.key: SYSTEMS.kinds[entry.kind_name] for entry in sealed_assets}
+    assets = [entry for entry in assets if entry.digest]
+    kinds = {entry.view.key: SYSTEMS.kinds[entry.kind_name] for entry in assets}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
     # An asset has all versions of a recipe's artifact; its checks are those of the newest one.
-    views = [entry.view for entry in sealed_assets]
+    views = [entry.view for entry in assets]
     newest_dates = dict(sorted((view.key, view.version.date) for view in views if view.version))
-    for entry, view in zip(sealed_assets, views, strict=True):
+    for entry, view in zip(assets, views, strict=True):
         if view.version is None or view.version.date == newest_dates[view.key]:
             results[view.key][view.partition] = read_check_results(entry.folder, entry.digest) or ()
     for key, kind in kinds.items():
@@ -240,15 +240,15 @@ def _latest_failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg
     return instance.get_run_records(failures, limit=limit, order_by="update_timestamp")
 
 
-def _looks_failed(sealed_asset: _SealedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
+def _looks_failed(asset: _TrackedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
     """Check whether the UI shows an up-to-date artifact as failed.
 
     The UI does so if the artifact's last materialization is older than the failed run.
     """
-    partitions = None if sealed_asset.view.partition is None else [sealed_asset.view.partition]
-    chosen = dg.AssetRecordsFilter(sealed_asset.view.key, asset_partitions=partitions)
+    partitions = None if asset.view.partition is None else [asset.view.partition]
+    chosen = dg.AssetRecordsFilter(asset.view.key, asset_partitions=partitions)
     events = instance.fetch_materializations(chosen, limit=1).records
-    is_current = sealed_asset.target is not None and sealed_asset.target.state(root)[0] == "current"
+    is_current = asset.target is not None and asset.target.state(root)[0] == "current"
     return is_current and all(event.timestamp < failed_at for event in events)
 
 

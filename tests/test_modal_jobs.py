@@ -27,7 +27,7 @@ PROJECT = Path(__file__).parents[1]
 
 def failing(error: Exception) -> Callable[[], None]:
     def fail() -> None:
-        with nll_scoring._portable_errors():
+        with nll_scoring._convert_errors():
             raise error
 
     return fail

@@ -23,7 +23,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import rebuild
 
 REBUILD_RECORD_FILE = ".rebuilt"  # digests of artifacts that a rebuild reproduced
-_SHOWN_DIGEST_LENGTH = len("sha256:") + 12
+_SHORT_DIGEST_LENGTH = len("sha256:") + 12
 
 
 def build_demo(
@@ -44,7 +44,7 @@ def build_demo(
     folder = root / recipe.target(*rebuilt_target).folder
     digest = open_artifact(folder).manifest.digest
     rebuild_result = _rebuild_once(root, folder, digest, 0 if workers else 1)
-    yield f"{system:14} {build_result}; {rebuild_result}; {rebuilt_target[0]} {digest[:_SHOWN_DIGEST_LENGTH]}"
+    yield f"{system:14} {build_result}; {rebuild_result}; {rebuilt_target[0]} {digest[:_SHORT_DIGEST_LENGTH]}"
     yield from (f"  {line}" for line in lines(recipe, root))
     if with_next_steps:
         yield from (f"  {line}" for line in next_steps(recipe.targets(), root))

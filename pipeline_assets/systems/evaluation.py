@@ -62,6 +62,6 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
     return decontaminate_corpus(job.staging, sources, evaluation, rules, job.run.settings, may_be_empty)
 
 
-def _evaluation_set(section: recipe.EvaluationRecipe, source: Target, run: Run) -> recipe.EvaluationSet:
-    manifest = open_artifact(run.root / source.folder).manifest
-    return recipe.EvaluationSet(section, manifest, restore_source_folder(source, manifest, run))
+def _evaluation_set(section: recipe.EvaluationRecipe, set_target: Target, run: Run) -> recipe.EvaluationSet:
+    manifest = open_artifact(run.root / set_target.folder).manifest
+    return recipe.EvaluationSet(section, manifest, restore_source_folder(set_target, manifest, run))

@@ -165,10 +165,10 @@ def deduplicated_targets(
 
 
 def pool_targets(
-    recipe_name: str, rows: Sequence[Target], section: PoolsRecipe, publish: sections.PublishRecipe | None
+    recipe_name: str, row_targets: Sequence[Target], section: PoolsRecipe, publish: sections.PublishRecipe | None
 ) -> list[Target]:
     """Return the targets of each dataset's pools, then of the report and publications."""
-    datasets, content = group_by_dataset(rows), {"pools": section.content()}
+    datasets, content = group_by_dataset(row_targets), {"pools": section.content()}
     pools = [CANDIDATE_POOLS.target(recipe_name, content, splits, partition=name) for name, splits in datasets.items()]
     targets = [*pools, POOL_REPORT.target(recipe_name, {}, pools)]
     if publish is not None:
@@ -177,10 +177,10 @@ def pool_targets(
     return targets
 
 
-def group_by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
+def group_by_dataset(split_targets: Sequence[Target]) -> dict[str, list[Target]]:
     """Group targets of splits by the name of their dataset."""
     datasets: dict[str, list[Target]] = {}
-    for target in splits:
+    for target in split_targets:
         datasets.setdefault(dataset_of_partition(str(target.partition)), []).append(target)
     return datasets
 

@@ -49,32 +49,32 @@ _RAW_KIND_NAME = "nemotron/raw"
 
 
 def score_targets(
-    recipe_name: str, rows_by_split: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
+    recipe_name: str, targets_by_split: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
     """Return the targets of scores, their report and, if requested, training subsets.
 
-    `rows_by_split` maps each split (`dataset/split`) to the target of the rows to score: candidate pools of the
+    `targets_by_split` maps each split (`dataset/split`) to the target of the rows to score: candidate pools of the
     dataset, or raw files of the split.
     """
     model = MODEL.target(recipe_name, section.model.pinned_content(), external_inputs=section.model.folder())
     limit = LossLimit(section.max_unknown_fraction)
-    scores = [
+    nll_targets = [
         NLL_SCORES.target(
             recipe_name,
             section.recipe_content(name.partition("/")[2]),
-            [rows, model],
+            [target, model],
             partition=name,
             count_limit=limit,
         )
-        for name, rows in rows_by_split.items()
+        for name, target in targets_by_split.items()
     ]
-    return [*scores, *score_outputs(recipe_name, scores, subsets)]
+    return [*nll_targets, *score_outputs(recipe_name, nll_targets, subsets)]
 
 
-def score_outputs(recipe_name: str, scores: Sequence[Target], subsets: SubsetsRecipe | None) -> list[Target]:
+def score_outputs(recipe_name: str, nll_targets: Sequence[Target], subsets: SubsetsRecipe | None) -> list[Target]:
     """Return the targets of the report on scores, and of subsets if requested."""
-    pools = {score.upstream[0].role: score.upstream[0] for score in scores}
-    upstream = [*scores, *pools.values()]
+    pools = {target.upstream[0].role: target.upstream[0] for target in nll_targets}
+    upstream = [*nll_targets, *pools.values()]
     targets = [SCORE_REPORT.target(recipe_name, {}, upstream)]
     if subsets is not None:
         targets.append(TRAINING_SUBSETS.target(recipe_name, subsets.content(), upstream))
@@ -164,13 +164,13 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 
 @contextlib.contextmanager
-def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
+def _pool_files(pools_target: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
     """Yield {name: path} of a split's pool or raw files, valid inside the block."""
-    if pools.kind.name == _RAW_KIND_NAME:
-        with split_pin.split_files(pools, run, folder, None) as files:
+    if pools_target.kind.name == _RAW_KIND_NAME:
+        with split_pin.split_files(pools_target, run, folder, None) as files:
             yield {file.name: file.path for file in files}
         return
-    artifact = open_artifact(run.root / pools.folder)
+    artifact = open_artifact(run.root / pools_target.folder)
     names = [file.path for file in artifact.manifest.identity.files if source_split(file.path) == split]
     if not names:
         raise InputError(f"no pool has a row of the split {split}", artifact.folder, "omit the split in the recipe")

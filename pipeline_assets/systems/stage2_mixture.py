@@ -139,11 +139,11 @@ class Stage2Recipe(Recipe):
         arguments = filtered.filter_arguments(source.filters)
         return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **arguments)
 
-    def _tokenizer_target(self, section: TrainedTokenizerSection, corpora: Mapping[str, Target]) -> Target:
+    def _tokenizer_target(self, section: TrainedTokenizerSection, corpus_targets: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         limit = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
-        upstream = [corpora[name] for name in sorted(section.sources)]
+        upstream = [corpus_targets[name] for name in sorted(section.sources)]
         return TOKENIZER.target(self.name, content, upstream, count_limit=limit)
 
     def _shards_target(self, corpus_name: str, upstream: Sequence[Target]) -> Target:
@@ -192,7 +192,7 @@ def external_shards(mixture: str, corpus: str) -> Target:
 RAW = replace(stage_a.RAW, name="stage2/raw")
 
 
-def _take_rows(job: Job) -> BuildResult:
+def _convert_rows(job: Job) -> BuildResult:
     (source, _), [raw], run = source_kinds.parse_source(job.recipe), job.upstream, job.run
     hub = run.require_hub("this source") if isinstance(source, source_kinds.HubSource) else None
     rows = stage_a.normalise(job)
@@ -202,7 +202,7 @@ def _take_rows(job: Job) -> BuildResult:
 RAW_CORPUS = replace(
     stage_a.NORMALIZED,
     name="stage2/raw_corpus",
-    build=file_builder(_take_rows),
+    build=file_builder(_convert_rows),
     description="""Selected rows of a source as documents, with notes on the source, its dataset card and its licences.
 
     Bad rows are stored as rejects with their reasons; every doc_id is unique.""",

@@ -315,13 +315,13 @@ DECONTAMINATED = Kind(
 )
 
 
-def packed_target(section: packing.PackSection, recipe_name: str, folder: Path, corpora: Sequence[Target]) -> Target:
-    """Return the target of a packed set that draws from all sources of `corpora`."""
+def packed_target(section: packing.PackSection, recipe_name: str, folder: Path, upstream: Sequence[Target]) -> Target:
+    """Return the target of a packed set that draws from all sources of `upstream`."""
     path, content = section.tokenizer_path, {"pack": section.output_content()}
     external = None if path is None else packing.TokenizerPath(Path(path))
     tokenizer, limit = section.tokenizer.content(), LossLimit(section.max_unknown_fraction)
     return PACKED.target(
-        recipe_name, content, corpora, folder=folder, tokenizer=tokenizer, external_inputs=external, count_limit=limit
+        recipe_name, content, upstream, folder=folder, tokenizer=tokenizer, external_inputs=external, count_limit=limit
     )
 
 
@@ -377,11 +377,11 @@ def _report(job: Job) -> BuildResult:
     return write_corpus_report(job.staging, sources, tokenizer, licence_table(), job.run.settings, *joint)
 
 
-def _source_artifacts(source: Target, root: Path) -> SourceArtifacts:
-    name, artifact = source.partition or source.name, open_artifact(root / source.folder)
-    if source.kind.name == NORMALIZED.name:
+def _source_artifacts(source_target: Target, root: Path) -> SourceArtifacts:
+    name, artifact = source_target.partition or source_target.name, open_artifact(root / source_target.folder)
+    if source_target.kind.name == NORMALIZED.name:
         return SourceArtifacts(name, artifact, None)
-    return SourceArtifacts(name, open_artifact(root / source.upstream[0].folder), artifact)
+    return SourceArtifacts(name, open_artifact(root / source_target.upstream[0].folder), artifact)
 
 
 REPORT = Kind(
