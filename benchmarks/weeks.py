@@ -46,7 +46,7 @@ def build(root: Path, flow: str) -> None:
     first, following = (StageARecipe.read(root / "recipes" / f"{name}.yaml") for name in ("first", "next"))
     run = Run.from_settings(root, os.environ, workers=0)
     if flow != NOTHING:
-        run = replace(run, keep_work=True, previous_folder=first.folder if flow == WEEK else None)
+        run = replace(run, keep_work=True, find_previous_folder=first.folder if flow == WEEK else None)
     seconds = stage_a.build(first if flow == FIRST else following, run)
     (root / f"{flow}.json").write_text(json.dumps(seconds))
 

@@ -109,7 +109,7 @@ def build_asset(
         skippable=True,
     )
     checks = [
-        dg.AssetCheckSpec(check.name, asset=key, description=check.question, blocking=check.is_blocking)
+        dg.AssetCheckSpec(check.name, asset=key, description=check.description, blocking=check.is_blocking)
         for check in kind.checks
     ]
 
@@ -119,7 +119,7 @@ def build_asset(
         check_specs=checks,
         partitions_def=partitions,
         can_subset=True,
-        pool=_HUB_POOL if reads_hub else kind.pool,
+        pool=_HUB_POOL if reads_hub else kind.dagster_pool,
     )
     def asset(
         context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher

@@ -15,7 +15,7 @@ from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder, recipe_path
 from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, find_or_write_version, list_versions
-from pipeline_assets.build.run import FolderByRole, Run
+from pipeline_assets.build.run import FolderFinder, Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.compat import SCHEDULED_TIME_TAG
@@ -44,7 +44,7 @@ JobWork = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
 def build_job(name: str, description: str, recipe_name: str, root: Path, work: JobWork) -> dg.JobDefinition:
     """Return a job with a single step, which runs `work` for a recipe."""
 
-    @dg.op(name=f"{name}__step", description=description, out={}, pool=Kind.pool)
+    @dg.op(name=f"{name}__step", description=description, out={}, pool=Kind.dagster_pool)
     def step(
         context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
@@ -99,9 +99,9 @@ def repin(
     version = find_or_write_version(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
     )
-    context.log.info("%s: %s", version.path, "; ".join(version.head_changes) or "no recipe written")
+    context.log.info("%s: %s", version.path, "; ".join(version.changes) or "no recipe written")
     before = None if version.previous_path is None else SYSTEMS.read_recipe(version.previous_path).folder
-    run = replace(run, previous_folder=before, keep_work=run.keep_work is not False)
+    run = replace(run, find_previous_folder=before, keep_work=run.keep_work is not False)
     built = yield from _build_recipe(context, run, SYSTEMS.read_recipe(version.path))
     if failures := [*version.head_errors, *built]:
         raise combine_errors(failures)
@@ -125,7 +125,7 @@ def _build_recipe(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> G
                 context.log.error("FAILED %s: %s", target.role, outcome.failure)
                 failures.append(outcome.failure)
             else:
-                context.log.info("%s: %s", target.role, _describe_change(target, run.previous_folder, run.root))
+                context.log.info("%s: %s", target.role, _describe_change(target, run.find_previous_folder, run.root))
     except InputError:  # the last artifact failed; if only its check failed, it is sealed
         for target, view in remaining.values():
             yield from _new_events(context, target, view, newest, run.root)
@@ -215,7 +215,7 @@ def _load_asset_views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetVie
     return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 
 
-def _describe_change(target: Target, find_previous_folder: FolderByRole | None, root: Path) -> str:
+def _describe_change(target: Target, find_previous_folder: FolderFinder | None, root: Path) -> str:
     """Format an artifact's digest, and how counts changed since an earlier version."""
     manifest = open_artifact(root / target.folder).manifest
     old = None

@@ -56,7 +56,7 @@ def _version_asset(
         except LookupError as error:
             raise UsageError(str(error), path, "choose a source that this version has") from None
         before = SYSTEMS.read_recipe(earlier_version(recipe_name, date, root)).folder
-        return target, replace(run, previous_folder=before, keep_work=run.keep_work is not False)
+        return target, replace(run, find_previous_folder=before, keep_work=run.keep_work is not False)
 
     return build_asset(
         versions.DatedVersion(recipe_name, "").key(kind.name),

@@ -247,7 +247,7 @@ def test_artifacts_of_a_recipe_outside_the_data_root_are_not_garbage(tmp_path: P
 
     survey = Survey(root, SYSTEMS)
     assert survey.garbage == []
-    assert root / "stage_a/notes/normalized/notes" in survey.named
+    assert root / "stage_a/notes/normalized/notes" in survey.user_folders
 
 
 def test_build_logs_the_warnings_that_the_command_prints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

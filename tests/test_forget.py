@@ -104,7 +104,7 @@ def check_forgetting(make: Callable[[str], Recipe], run: Callable[..., Run], roo
             assert manifest.identity.counts["ledger"]["dropped"]["forgotten"] >= 1
 
     second = make("second")
-    build(second, run(keep_work=True, previous_folder=first.folder))
+    build(second, run(keep_work=True, find_previous_folder=first.folder))
     assert {path.partition("/")[0] for path in find_words(root, words, decoder(root))} <= {"hub_cache"}
 
 
@@ -194,7 +194,7 @@ def test_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(tmp_path: P
         assert search_words(*earlier) == set()
 
         second = nemotron(tmp_path / "in", "second")
-        build(second, Run(root, RunSettings(), keep_work=True, previous_folder=first.folder))
+        build(second, Run(root, RunSettings(), keep_work=True, find_previous_folder=first.folder))
         publish(second)
         assert search_words(*earlier) == set()
 

@@ -149,7 +149,7 @@ def test_builds_keep_a_copy_of_the_manifests_for_git(built: BuiltDemo) -> None:
 
     recipe = SYSTEMS.read_recipe(built.root / "recipes" / f"{NAME}.yaml")
     assert copies == {
-        target.export_as: (built.root / target.folder / "manifest.json").read_bytes() for target in recipe.targets()
+        target.copy_name: (built.root / target.folder / "manifest.json").read_bytes() for target in recipe.targets()
     }
 
 

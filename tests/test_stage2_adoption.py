@@ -41,7 +41,7 @@ class Versions:
         with LoopbackHub(self.hub) as hub:
             recipe = recipe_with(root, hub.commits(), edit, name)
             files = HubFiles(root / CACHE_FOLDER, hub.endpoint)
-            return recipe, build(recipe, root, files, previous_folder=None if earlier is None else earlier.folder)
+            return recipe, build(recipe, root, files, find_previous_folder=None if earlier is None else earlier.folder)
 
     def fresh(self, name: str, change: Callable[[dict[str, Any]], None] = lambda content: None) -> dict[str, Artifact]:
         return self.build(name, None, change, self.folder / "fresh")[1]

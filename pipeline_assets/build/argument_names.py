@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pipeline_assets.build.build_target import REPLACE_OPTION
 from pipeline_assets.spine.errors import InputError
 
-_ARGUMENTS = {REPLACE_OPTION: "`replace=True`", "pass --data": "pass `data`"}
-_ARGUMENTS |= {"use --row": "use `row`", "with --row": "with `row`"}
+_ARGUMENT_BY_OPTION = {REPLACE_OPTION: "`replace=True`", "pass --data": "pass `data`"}
+_ARGUMENT_BY_OPTION |= {"use --row": "use `row`", "with --row": "with `row`"}
 
 
 @contextlib.contextmanager
@@ -16,6 +16,6 @@ def name_arguments() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        for option, argument in _ARGUMENTS.items():
+        for option, argument in _ARGUMENT_BY_OPTION.items():
             error.replace_text(option, argument)
         raise

@@ -76,18 +76,18 @@ def build_target(
 
 
 def seal_manifest(
-    target: Target, root: Path, describe: Callable[[], BuildResult], replace: bool, run_settings: Mapping[str, Any]
+    target: Target, root: Path, list_inputs: Callable[[], BuildResult], replace: bool, run_settings: Mapping[str, Any]
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 
-    If the sealed artifact matches its recipe, `describe` is not called, because it may hash all inputs. A sealed
+    If the sealed artifact matches its recipe, `list_inputs` is not called, because it may hash all inputs. A sealed
     manifest with different content is replaced if `replace` is set or no other artifact depends on the manifest.
     """
     if target.matches_recipe(root):
         return open_artifact(root / target.folder)
     recorder = ProvenanceRecorder()
     with verify_reads():
-        result = describe()
+        result = list_inputs()
     inputs = [
         entry | {"member": upstream.folder.name} if upstream in target.members else entry
         for entry, upstream in zip(target.inputs(root), target.upstream, strict=True)

@@ -48,7 +48,7 @@ def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
         labelled = run.for_artifact(target.partition, target.is_intermediate)
 
         def write(staging: StagingDir) -> BuildResult:
-            find = run.previous_folder
+            find = run.find_previous_folder
             if find is not None and (reused := link_earlier_files(staging, target, run.root, find)) is not None:
                 return reused
             kept = open_kept_work(target, run) if run.keep_work else None

@@ -60,9 +60,9 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
 
 
 def copy_manifests(target: Target, artifact: Artifact, root: Path) -> None:
-    """Copy an artifact's manifest to `Target.export_as`, and run `Kind.after_build`."""
-    if target.export_as is not None:
-        copy_manifest(artifact, _copy_path(root / MANIFEST_COPIES_FOLDER / target.export_as, artifact.manifest))
+    """Copy an artifact's manifest to `Target.copy_name`, and run `Kind.after_build`."""
+    if target.copy_name is not None:
+        copy_manifest(artifact, _copy_path(root / MANIFEST_COPIES_FOLDER / target.copy_name, artifact.manifest))
     if target.kind.after_build is not None:
         target.kind.after_build(artifact)
 

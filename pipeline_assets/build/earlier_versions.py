@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline_assets.build.run import FolderByRole, Run
+from pipeline_assets.build.run import FolderFinder, Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import open_artifact, try_read_manifest
 from pipeline_assets.spine.build_result import BuildResult
@@ -15,7 +15,7 @@ from pipeline_assets.spine.staging import StagingDir
 
 
 def link_earlier_files(
-    staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole
+    staging: StagingDir, target: Target, root: Path, find_folder: FolderFinder
 ) -> BuildResult | None:
     """Link the files of the previous recipe's artifact; return them as a build result.
 
@@ -39,9 +39,9 @@ def open_kept_work(target: Target, run: Run) -> KeptWork:
     folder. The result is empty if the earlier version is missing or has a different stage version.
     """
     folder = target.folder
-    if run.previous_folder is not None:
+    if run.find_previous_folder is not None:
         with contextlib.suppress(LookupError):
-            folder = run.previous_folder(target.role)
+            folder = run.find_previous_folder(target.role)
     sealed = try_read_manifest(run.root / folder)
     is_same_stage = sealed is not None and sealed.identity.stage == target.stage
     return KeptWork(run.root / folder if is_same_stage else None)

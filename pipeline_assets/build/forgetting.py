@@ -154,7 +154,7 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
     with lock_folder(folder) if folder.is_dir() else contextlib.nullcontext():  # without a folder, no entries
         comparisons = _update_comparisons(stores)
     found = ((folder, comparisons.get(item.digest)) for folder, item in stores.lineage.manifests.items())
-    return {folder: comparison for folder, comparison in found if comparison is not None and comparison.contains_rows}
+    return {folder: comparison for folder, comparison in found if comparison is not None and comparison.has_listed_rows}
 
 
 def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
@@ -169,10 +169,10 @@ def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
         if new.entries:
             rows.update(file for file, row in _read_rows(store) if _matching_hashes(new, store, row))
             comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))
-    waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
+    waiting = [digest for digest, comparison in comparisons.items() if comparison.has_listed_rows]
     while waiting:
         for _, manifest in lineage.downstream(waiting.pop()):
-            if not comparisons.get(manifest.digest, RemovalComparison()).contains_rows:
+            if not comparisons.get(manifest.digest, RemovalComparison()).has_listed_rows:
                 comparisons[manifest.digest] = RemovalComparison(is_downstream=True)
                 waiting.append(manifest.digest)
     if listed.entries:

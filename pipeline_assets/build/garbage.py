@@ -84,7 +84,7 @@ class Survey:
         garbage: In this order: leftovers, kept work of missing artifacts, artifacts (downstream ones first), folders of
             cached hub files, and folders of copied objects.
         unfinished: Leftovers to keep: a build uses or can resume them, their seal was interrupted, or they are too new.
-        named: Folders kept without a recipe, because a user named, pulled or copied the artifact, or no check ever ran.
+        user_folders: Folders kept without a recipe: the user named, pulled or copied the artifact, or no check ran.
         errors: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 
@@ -109,9 +109,9 @@ class Survey:
         recipes = [recipe for recipe in recipes if recipe.name not in ignored_recipes]
         requested = {root / target.folder: target for recipe in recipes for target in recipe.targets()}
         read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
-        self._folders = {*requested, *(root / target.folder for target in read)}
+        self._protected = {*requested, *(root / target.folder for target in read)}
         paths = (getattr(target.external_inputs, "path", None) for target in requested.values())  # of files or folders
-        self._folders |= {root / os.path.relpath(root / path, root) for path in paths if path is not None}
+        self._protected |= {root / os.path.relpath(root / path, root) for path in paths if path is not None}
         self._building_digests = set[str]()  # digests and file hashes of the inputs of unfinished builds
         self._hidden: dict[Path, Path] = {}  # leftovers that removals made, by the folder of the artifact
         self._is_building = False
@@ -129,10 +129,10 @@ class Survey:
             if not folder.exists() and folder not in self._hidden and self._is_old(kept)
         ]
         self.errors: list[InputError] = [*errors, *lineage.manifest_errors.values(), *_unreadable_folders(root), *links]
-        others = (path for path in lineage.manifests if path not in self._folders)
-        self.named = [path for path in others if _is_named_by_user(path, sealed[path])]
-        self._folders.update(folder for folder in lineage.manifests if not self._is_old(folder / MANIFEST_FILE))
-        self._folders.update(self.named)
+        others = (path for path in lineage.manifests if path not in self._protected)
+        self.user_folders = [path for path in others if _is_named_by_user(path, sealed[path])]
+        self._protected.update(folder for folder in lineage.manifests if not self._is_old(folder / MANIFEST_FILE))
+        self._protected.update(self.user_folders)
         self._artifacts = _group_members(sealed)
         self._needed = self._artifacts.keys() if self.errors else self._find_needed_artifacts()
         for path in self._downstream_first(self._artifacts.keys() - self._needed):
@@ -158,7 +158,7 @@ class Survey:
                     if entry.folder.exists() and not any(map(_is_locked, entry.folder.rglob(".*.lock"))):
                         durable.rename(entry.folder, leftover_path(entry.folder, "building", lock.fence))
         now = self._survey_again()
-        now._folders |= now._artifacts.keys() - now._hidden.keys()  # what could not be hidden keeps its inputs
+        now._protected |= now._artifacts.keys() - now._hidden.keys()  # what could not be hidden keeps its inputs
         restored = now._hidden.keys() & (now._needed if now.errors else now._find_needed_artifacts())
         for folder in reversed(now._downstream_first(restored)):
             with contextlib.suppress(InputError), locked(folder, highest_fence(folder)):
@@ -170,7 +170,7 @@ class Survey:
             is_restored = artifact in restored and now._hidden[artifact] == entry.folder
             if artifact in removed and artifact not in (None, entry.folder) and not is_restored:
                 with contextlib.suppress(InputError), locked(artifact, highest_fence(artifact)):
-                    remove_hidden(artifact, entry.folder)
+                    remove_hidden_folder(artifact, entry.folder)
         if now.errors and not self.errors:
             raise now.errors[0]
 
@@ -189,13 +189,13 @@ class Survey:
         has_other_builder = whole is not None and whole.provenance.get(BUILDER_KEY) != fencing_number(leftover)
         if has_other_builder and not is_locked and staging_folders(artifact_folder)[-1:] == [leftover]:
             self._hidden[artifact_folder] = leftover
-            self._folders |= set() if is_old else {artifact_folder}
+            self._protected |= set() if is_old else {artifact_folder}
             return manifests
         if is_locked or is_resumable or is_replaced or not is_old:
             plan = read_plan(leftover)
             self._building_digests |= _entry_digests(plan.get("inputs", ()), plan.get("tokenizer"))
             self._building_digests.update(*map(_input_digests, manifests.values()))
-            self._folders.add(artifact_folder)
+            self._protected.add(artifact_folder)
             self._is_building |= is_locked
             self.unfinished.append(leftover)
         else:
@@ -210,7 +210,7 @@ class Survey:
             for manifest in manifests:
                 for name in (manifest.digest, *(f"sha256:{file.sha256}" for file in manifest.storage)):
                     copies[name].append(folder)
-        chosen = self._artifacts.keys() & {path for folder in self._folders for path in (folder, *folder.parents)}
+        chosen = self._artifacts.keys() & {path for folder in self._protected for path in (folder, *folder.parents)}
         waiting, needed = [*chosen, *(folder for name in self._needed_digests for folder in copies[name])], set[Path]()
         while waiting:
             folder = waiting.pop()
@@ -262,7 +262,7 @@ class Survey:
             return False
 
 
-def remove_hidden(artifact_folder: Path, hidden_folder: Path) -> None:
+def remove_hidden_folder(artifact_folder: Path, hidden_folder: Path) -> None:
     """Remove `hidden_folder`: a hidden artifact, a leftover or kept work.
 
     The caller must lock the artifact. If `artifact_folder` does not exist, also remove its check record and kept work.

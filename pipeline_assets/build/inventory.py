@@ -29,7 +29,7 @@ from pipeline_assets.spine.staging import (
     staging_folders,
 )
 
-Condition = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
+DisplayState = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,15 @@ class ArtifactStatus:
     """State of the artifact of one target, for `status` and the UI.
 
     Attributes:
-        condition: `building` if a process builds the artifact; `interrupted` if folders of an ended build remain and
-            the sealed artifact does not match its recipe; otherwise equal to `sealed_state`.
+        display_state: `building` if a process builds the artifact; `interrupted` if folders of an ended build remain
+            and the sealed artifact does not match its recipe; otherwise equal to `sealed_state`.
         sealed_state: State of the sealed artifact, even while it is being rebuilt.
         reason: Why `sealed_state` is failed, stale, damaged or missing; None if it is current.
         manifest: Manifest of the sealed artifact; None if it is missing or unreadable.
     """
 
     target: Target
-    condition: Condition
+    display_state: DisplayState
     sealed_state: State
     reason: str | None
     manifest: Manifest | None
@@ -133,23 +133,23 @@ def find_orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
     return sorted(orphaned, key=lambda orphan: orphan.folder.parts)
 
 
-def _artifact_status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
-    """Return a target's status; `upstream` maps the roles of inputs to their states."""
+def _artifact_status(root: Path, target: Target, states: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
+    """Return a target's status; `states` maps the roles of inputs to their states."""
     folder = root / target.folder
     unfinished = _find_partial_build(folder) if has_leftover else None
     sealed, explanation = target.state(root)
     is_built, reason = sealed in ("current", "failed"), None if sealed == "current" else explanation
     if sealed == "current":
-        worse = [other for other in target.upstream if upstream.get(other.role) in ("failed", "stale", "damaged")]
+        worse = [other for other in target.upstream if states.get(other.role) in ("failed", "stale", "damaged")]
         if worse:
-            sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {upstream[worse[0].role]}"
+            sealed, reason = "stale", f"{worse[0].role} {worse[0].name} is {states[worse[0].role]}"
     manifest = None if sealed == "missing" else try_read_manifest(folder)
-    condition: Condition = sealed
+    display_state: DisplayState = sealed
     if unfinished is not None and (unfinished.builder is not None or not is_built):
-        condition = "interrupted" if unfinished.builder is None else "building"
+        display_state = "interrupted" if unfinished.builder is None else "building"
     return ArtifactStatus(
         target=target,
-        condition=condition,
+        display_state=display_state,
         sealed_state=sealed,
         reason=reason,
         manifest=manifest,

@@ -39,7 +39,7 @@ class RecipeVersion:
         path: File of the period's version, else of the newest version, else of the base recipe.
         previous_path: File of the previous version, or of the base recipe if `path` is the first version; None if the
             period has no version.
-        head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source
+        changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source
             with changed files; empty if no version was written.
         head_errors: Errors about datasets that keep their previous commits, because the head is unknown or the recipe
             reads the dataset at several commits.
@@ -47,7 +47,7 @@ class RecipeVersion:
 
     path: Path
     previous_path: Path | None = None
-    head_changes: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
     head_errors: list[InputError] = field(default_factory=list)
 
 
@@ -105,7 +105,7 @@ def find_or_write_version(
             durable.write_durably(draft.with_name(file), RECIPE_FORMAT.read_raw(base.with_name(file)))
         for dataset, commit in commits.items():
             pin_recipe(draft, dataset, commit, systems)
-        _check_folders(systems.read_recipe(draft), systems.read_recipe(newest), file_changes, base)
+        _raise_if_replacing(systems.read_recipe(draft), systems.read_recipe(newest), file_changes, base)
         copy_recipe(draft, path.stem, root, replace=False)
     finally:
         durable.remove(folder)
@@ -124,7 +124,7 @@ def _file_changes(recipe: Recipe, root: Path) -> dict[Path, str]:
     return changes
 
 
-def _check_folders(version: Recipe, earlier: Recipe, changed_folders: Collection[Path], base_path: Path) -> None:
+def _raise_if_replacing(version: Recipe, earlier: Recipe, changed_folders: Collection[Path], base_path: Path) -> None:
     """Raise UsageError if a version would replace artifacts of an earlier recipe.
 
     `changed_folders` are folders of artifacts whose source files changed.

@@ -21,8 +21,8 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml
 
-_EDIT_MARK = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
-_EDIT_MARK_START = "# Written by corpusmill "
+_HASH_LINE = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
+_HASH_LINE_START = "# Written by corpusmill "
 R = TypeVar("R", bound=Recipe)
 
 
@@ -42,7 +42,7 @@ def write_new_recipe(
     for target in recipe.targets():
         if target.external_inputs is None and not _may_be_kept(target, root):
             raise_if_occupied(target, root, replace)
-    text = _add_edit_mark(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
+    text = _add_hash_line(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
     if path.exists():
         if RECIPE_FORMAT.read_raw(path) == text.encode():
             return recipe, path
@@ -77,9 +77,9 @@ def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path
     return kept
 
 
-def _add_edit_mark(content: str, command: str) -> str:
+def _add_hash_line(content: str, command: str) -> str:
     """Prepend a line with the content's hash, so that later edits can be detected."""
-    return _EDIT_MARK.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
+    return _HASH_LINE.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
 
 
 def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
@@ -92,9 +92,9 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
         return
     fix = "rename that file, or run with --replace"
     present = RECIPE_FORMAT.read_raw(path).decode("utf-8", "replace")
-    if not present.startswith(_EDIT_MARK_START + command):
+    if not present.startswith(_HASH_LINE_START + command):
         raise UsageError("another recipe exists", path, fix)
-    if present != _add_edit_mark(present.partition("\n")[2], command):
+    if present != _add_hash_line(present.partition("\n")[2], command):
         run = shlex.join(["corpusmill", "run", str(path), "--data", str(root)])
         fix = f"run it with `{run} --replace`; or {fix}"
         raise UsageError("the recipe was edited after corpusmill wrote it", path, fix)
@@ -104,7 +104,7 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
         if new is None and target.matches_recipe(root):
             raise UsageError(f"the recipe in this file built {target.folder}, the new one does not", path, fix)
         if new is not None and new.external_inputs is not None and new != target:
-            _raise_if_input(new, root)
+            _raise_if_used(new, root)
 
 
 def _may_be_kept(target: Target, root: Path) -> bool:
@@ -116,7 +116,7 @@ def _may_be_kept(target: Target, root: Path) -> bool:
     return (identity.recipe, identity.stage, identity.tokenizer) == (target.recipe, target.stage, target.tokenizer)
 
 
-def _raise_if_input(target: Target, root: Path) -> None:
+def _raise_if_used(target: Target, root: Path) -> None:
     """Raise UsageError if a build would replace an artifact that others depend on."""
     sealed = try_read_manifest(root / target.folder)
     if sealed is not None and Lineage(root).downstream(sealed.digest):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.applied_removals import lacks_listed_rows
-from pipeline_assets.build.garbage import remove_hidden
+from pipeline_assets.build.garbage import remove_hidden_folder
 from pipeline_assets.build.pins.model_pin import TEMPLATE_STAGE
 from pipeline_assets.build.removal_state import read_comparisons
 from pipeline_assets.build.rows.row_stores import RowStores
@@ -63,7 +63,7 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
     affected artifact is yielded only if its rows were published.
     """
     root, sealed = stores.lineage.root, stores.lineage.manifests
-    digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}
+    digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.has_listed_rows}
     for folder in affected_folders:
         if (published := sealed[folder].provenance.get("published")) is not None:
             yield Remnant(folder, f"rows at {published['url']}, commit {published['commit']}", is_manual=True)
@@ -173,7 +173,7 @@ def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
                 if entry.is_artifact:
                     hidden = leftover_path(entry.lock_path, "building", lock.fence)
                     durable.rename(entry.folder, hidden)
-                remove_hidden(entry.lock_path, hidden)
+                remove_hidden_folder(entry.lock_path, hidden)
         except InputError:
             busy.append(entry.folder)
     return busy

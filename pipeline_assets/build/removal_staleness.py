@@ -10,7 +10,7 @@ from pipeline_assets.spine.manifest import Manifest
 def has_listed_rows(root: Path, manifest: Manifest) -> bool:
     """Check whether `forget` found listed rows in an artifact or upstream of it."""
     digests = {manifest.digest, *(entry["digest"] for entry in manifest.identity.upstream)}
-    return any(compared.contains_rows for digest, compared in read_comparisons(root).items() if digest in digests)
+    return any(compared.has_listed_rows for digest, compared in read_comparisons(root).items() if digest in digests)
 
 
 def count_compared_entries(removals: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:

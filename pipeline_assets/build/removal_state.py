@@ -33,7 +33,7 @@ class RemovalComparison(msgspec.Struct, frozen=True):
     is_downstream: bool = False
 
     @property
-    def contains_rows(self) -> bool:
+    def has_listed_rows(self) -> bool:
         return bool(self.rows) or self.is_downstream
 
 

@@ -76,7 +76,7 @@ _RUN_SETTINGS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GP
 SETTINGS = (*_RUN_SETTINGS, KEEP_RUNS_DAYS)
 """All settings of runs and of the UI, except the launcher."""
 
-FolderByRole = Callable[[str], Path]
+FolderFinder = Callable[[str], Path]
 """Returns an artifact's folder, relative to the data root, by its role; LookupError if none matches."""
 
 INTERMEDIATE_ZSTD_LEVEL = 1  # of artifacts that only the next steps read; a tenth more bytes than at level 3
@@ -95,7 +95,7 @@ class Run:
         wait_s: Seconds to wait while another process builds the same artifact; 0 raises BuilderBusyError immediately.
         publishes: Whether publications are uploaded to the hub; False in a rebuild.
         remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
-        previous_folder: Function that maps a role to the folder of an earlier recipe's artifact. If that artifact
+        find_previous_folder: Function that maps a role to the folder of an earlier recipe's artifact. If that artifact
             matches the target, a build links its files. None links no files.
         removals: Removal list of a build; None reads the list of the data root.
         keep_work: Whether to keep finished tasks next to each artifact, for reuse by its next version; None keeps
@@ -109,7 +109,7 @@ class Run:
     wait_s: float = 0
     publishes: bool = True
     remote_launcher: "RemoteLauncherFactory | None" = None
-    previous_folder: FolderByRole | None = None
+    find_previous_folder: FolderFinder | None = None
     removals: Removals | None = None
     keep_work: bool | None = None
 

@@ -92,7 +92,7 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, positio
 
 def restore_manifest_copies(target: Target, root: Path) -> None:
     """Copy a target's manifest if its copy is missing, as after a pull or a restore."""
-    if target.export_as is None or (root / MANIFEST_COPIES_FOLDER / target.export_as).exists():
+    if target.copy_name is None or (root / MANIFEST_COPIES_FOLDER / target.copy_name).exists():
         return
     if (manifest := read_manifest(root / target.folder)) is not None:
         with contextlib.suppress(OSError):  # the data root may be read-only

@@ -60,12 +60,12 @@ class Check:
     """Check of an artifact after its build.
 
     Attributes:
-        question: The verified condition, as a sentence for the UI.
+        description: The verified condition, as a sentence for the UI.
         is_blocking: Whether a failure stops downstream builds; otherwise it is a warning.
     """
 
     name: str
-    question: str
+    description: str
     evaluate: CheckFunction
     is_blocking: bool = True
 
@@ -111,7 +111,7 @@ class Kind:
         preview: Returns the preview table of the UI; None shows the first rows.
         after_build: Writes files outside the artifact, even if the artifact was up to date.
         planner: Plans a build from its recipe and its external files.
-        pool: Dagster pool that limits parallel builds; builds that read a hub use the pool `hub` instead.
+        dagster_pool: Dagster pool that limits parallel builds; builds that read a hub use the pool `hub` instead.
         keeps_all_documents: Checks whether a recipe keeps all documents unchanged; a build then links the input files.
         applies_removals: Whether its build leaves out the rows on the removal list of the data root.
     """
@@ -128,7 +128,7 @@ class Kind:
     preview: Callable[[Artifact], list[dict[str, str]]] | None = None
     after_build: Callable[[Artifact], object] | None = None
     planner: Planner = Planner()
-    pool: str = "cpu"
+    dagster_pool: str = "cpu"
     keeps_all_documents: Callable[[Mapping[str, Any]], bool] = lambda recipe: False
     applies_removals: bool = False
 
@@ -156,7 +156,7 @@ class Kind:
         file = "_".join([recipe_name, *(part.replace("/", "_") for part in parts), step])
         named: dict[str, Any] = {
             "name": "/".join([recipe_name, *parts]),
-            "export_as": f"{file}.json",
+            "copy_name": f"{file}.json",
             "partition": partition,
             "folder": Path(system, recipe_name, step, *parts),
         }
@@ -178,7 +178,7 @@ class Target:
         tokenizer: Family and sha256 of the tokenizer; None if unused.
         partition: Key of the partition; None if its kind has none.
         name_key: Recipe key that messages suggest to change if the folder is occupied.
-        export_as: File name of the manifest's copy for git; None if it is not copied.
+        copy_name: File name of the manifest's copy for git; None if it is not copied.
         intended_use: Use of the artifact, for the provenance; recipes with different uses can share the artifact.
         external_inputs: Local input files that are in no artifact; None if it has no such files.
         checked_against: Artifacts that its checks read, but its build does not.
@@ -196,7 +196,7 @@ class Target:
     tokenizer: Mapping[str, Any] | None = None
     partition: str | None = None
     name_key: str = "name"
-    export_as: str | None = None
+    copy_name: str | None = None
     intended_use: Mapping[str, Any] | None = None
     external_inputs: ExternalInputs | None = None
     checked_against: tuple["Target", ...] = ()
@@ -274,7 +274,7 @@ class Target:
         """Return (state, digest) if the state is `current`, otherwise (state, reason)."""
         try:
             if read_manifest(root / self.folder) is None:
-                is_removed = self.export_as is not None and (root / MANIFEST_COPIES_FOLDER / self.export_as).exists()
+                is_removed = self.copy_name is not None and (root / MANIFEST_COPIES_FOLDER / self.copy_name).exists()
                 return "missing", "built earlier, and removed since" if is_removed else "not built yet"
             manifest = open_artifact(root / self.folder).manifest
         except ReplacedError:  # by another builder: describe the new artifact

@@ -264,7 +264,7 @@ def recipes(
 
 
 def _recipe_row(recipe: RecipeStatus) -> dict[str, Any]:
-    counts = Counter(entry.condition for entry in recipe.artifacts)
+    counts = Counter(entry.display_state for entry in recipe.artifacts)
     state = ", ".join(f"{count} {condition}" for condition, count in counts.items())
     return {
         "recipe": recipe.name,

@@ -94,7 +94,7 @@ class FolderOptions(BuildFlags):
         if root is not None and find_data_root(self.folder) is None and self.folder.is_relative_to(root.absolute()):
             what = f"warning: {self.out_dir} is in none of the folders of {root} with artifacts"
             echo(f"{what}: status, gc, forget and trace will not find the new artifact; {fix}", err=True)
-        target = replace(target, folder=self.relative_folder, export_as=None)
+        target = replace(target, folder=self.relative_folder, copy_name=None)
         build_targets(upstream_first([target]), self.run_settings(self.root), self.strict, format_lines)
 
 

@@ -157,7 +157,7 @@ def _export_target(store: "RowStore", export_format: str, output_folder: Path, o
     upstream = [sealed_target(source, *SYSTEMS.kinds.values())]
     # No copy of the manifest: whoever may only read the data root can export from it.
     folder = resolve_output_folder(output_folder)
-    return KINDS[export_format].target(output_folder.name, content, upstream, folder=folder, export_as=None, **more)
+    return KINDS[export_format].target(output_folder.name, content, upstream, folder=folder, copy_name=None, **more)
 
 
 def _raise_if_unused(export_format: str, options: Collection[str], used_options: Collection[str]) -> None:

@@ -53,7 +53,7 @@ def gc(
         "bytes": total,
         "bytes_freed": freed if apply else 0,
         "unfinished": survey.unfinished,
-        "named": survey.named,
+        "named": survey.user_folders,
         "doubts": list(map(str, survey.errors)),
     }
     terminal.print_answer(as_json, content, [summary if sizes else "nothing to remove"])
@@ -71,7 +71,7 @@ def _garbage_lines(root: Path, survey: Survey, bytes_by_garbage: Mapping[Garbage
     yield from terminal.align(rows, (1,))
     for path in survey.unfinished:
         yield f"kept: {path.relative_to(root)}, an unfinished build of {terminal.format_bytes(folder_bytes(path))}"
-    for path in survey.named:
+    for path in survey.user_folders:
         yield f"kept: {path.relative_to(root)}, built without a recipe in the data root, or pulled or copied here"
     for doubt in survey.errors:
         yield f"WARNING {doubt}; until then only leftovers are removed"

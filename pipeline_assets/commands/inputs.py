@@ -237,7 +237,7 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
     target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_external=True)
     external = kind.external_inputs(manifest, find_data_root_above(folder))
     partition = manifest.name.partition("/")[2] or None
-    return replace(target, partition=partition, folder=folder.absolute(), export_as=None, external_inputs=external)
+    return replace(target, partition=partition, folder=folder.absolute(), copy_name=None, external_inputs=external)
 
 
 def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:

@@ -64,7 +64,7 @@ def _plan_json(recipe_plan: RecipePlan, root: Path) -> dict[str, Any]:
                 "artifact": entry.status.target.kind.name,
                 "partition": entry.status.target.partition,
                 "folder": root / entry.status.target.folder,
-                "state": entry.status.condition,
+                "state": entry.status.display_state,
                 "reason": entry.status.reason,
                 "needs_replace": entry.needs_replace,
                 "sample": entry.sample,
@@ -148,14 +148,14 @@ def _warning_lines(recipe_plan: RecipePlan) -> list[str]:
 
 def _kind_lines(kind_name: str, artifact_plans: Sequence[ArtifactPlan]) -> Iterator[str]:
     """Yield a kind's lines: counts by state, the first artifacts, and totals."""
-    states = Counter(entry.status.condition for entry in artifact_plans)
+    states = Counter(entry.status.display_state for entry in artifact_plans)
     yield f"{kind_name}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
     unbuilt = [entry for entry in artifact_plans if not entry.status.matches_recipe]
     for number, entry in enumerate((unbuilt or artifact_plans)[:_MAX_LISTED], 1):
         status = entry.status
         reason = f"  ({status.reason})" if status.reason and status.sealed_state != "missing" else ""
         more = f", and {len(unbuilt) - _MAX_LISTED:,} more to build" if number == _MAX_LISTED < len(unbuilt) else ""
-        yield f"{_INDENT}{status.condition}  {status.target.folder}{reason}{more}"
+        yield f"{_INDENT}{status.display_state}  {status.target.folder}{reason}{more}"
     lines = (entry.status.target.kind.planner.describe_limits(entry.status.target.recipe) for entry in unbuilt)
     yield from (f"{_INDENT}{line}" for line in dict.fromkeys(lines) if line)
     if any(entry.needs_replace for entry in unbuilt):

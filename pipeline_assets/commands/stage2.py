@@ -163,7 +163,7 @@ def train(
     options_by_key = {} if vocab_size is None else {"tokenizer.vocab_size": "--vocab-size"}
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
-        run = replace(run, previous_folder=recipe.folder)
+        run = replace(run, find_previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{vocab_size}", changes, options)
     with explain_recipe_keys(path, option_finder({}, options_by_key)):
         tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, options.strict)
@@ -218,7 +218,7 @@ def process(
         }
         recipe_section = ExternalTokenizerSection.from_mapping(section, tokenizer_path).without_path()
         load_tokenizer(TokenizerFile(recipe_section, tokenizer_path, section="tokenizer"))
-        run = replace(run, previous_folder=recipe.folder)
+        run = replace(run, find_previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, options)
     build_recipe(recipe, path, run, strict=options.strict)
     for target in recipe.targets():

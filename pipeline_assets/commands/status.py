@@ -102,12 +102,12 @@ def status(
         names = ", ".join(untouched)
         lines.append(f"nothing is built yet of any recipe: {names}; `corpusmill status NAME` lists missing artifacts")
     terminal.print_answer(as_json, content, lines)
-    needs_work = any(entry.condition in _STATES_NEEDING_WORK for known in shown for entry in known.artifacts)
+    needs_work = any(entry.display_state in _STATES_NEEDING_WORK for known in shown for entry in known.artifacts)
     return not (needs_work or any(known.error for known in shown) or any(orphan.damage for orphan in orphans))
 
 
 def _status_lines(recipes: Sequence[RecipeStatus], orphans: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
-    cells = [_row_cells(entry.condition, entry.target.folder, entry) for known in recipes for entry in known.artifacts]
+    cells = [_row_cells(item.display_state, item.target.folder, item) for known in recipes for item in known.artifacts]
     cells += [
         _row_cells("damaged" if orphan.damage else "sealed", orphan.folder.relative_to(root), orphan)
         for orphan in orphans
@@ -147,13 +147,13 @@ def _explain_state(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> 
     """
     unfinished, reason = artifact.partial_build, artifact.reason
     run_command = recipe.command_for(artifact)
-    if artifact.condition == "damaged":
+    if artifact.display_state == "damaged":
         reason = f"{reason}; to repair it: {run_command}"
-    elif artifact.condition == "failed":
+    elif artifact.display_state == "failed":
         reason = f"{reason}; this check blocks downstream builds; to run it again: {run_command}"
     if unfinished is None:
         return reason
-    if artifact.condition not in ("building", "interrupted"):
+    if artifact.display_state not in ("building", "interrupted"):
         leftovers = ", ".join(folder.name for folder in unfinished.folders)
         advice = f"a crash left {leftovers} next to it, which is not needed: remove it"
         return f"{reason}; {advice}" if reason else advice
@@ -187,7 +187,7 @@ def _artifact_json(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> 
         "partition": artifact.target.partition,
         "name": artifact.target.name,
         "folder": recipe.root / artifact.target.folder,
-        "state": artifact.condition,
+        "state": artifact.display_state,
         "sealed": artifact.sealed_state,
         "reason": artifact.reason,
         "digest": artifact.manifest.digest if artifact.manifest else None,
@@ -195,6 +195,6 @@ def _artifact_json(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> 
         **asdict(artifact.size),
         "sealed_at_utc": artifact.sealed_at,
         "unfinished": artifact.partial_build,
-        "go_on": command if artifact.condition == "interrupted" and not is_pull else None,
-        "mend": command if artifact.condition == "damaged" else None,
+        "go_on": command if artifact.display_state == "interrupted" and not is_pull else None,
+        "mend": command if artifact.display_state == "damaged" else None,
     }

@@ -42,7 +42,7 @@ class HealingRecipe(Recipe):
             folder=Path("corpora", name, revision),
             name_key="snapshot.name",
             intended_use=self._intended_use(),
-            export_as=f"{name}_{revision}.json",
+            copy_name=f"{name}_{revision}.json",
         )
 
     def healing_text_manifest(self) -> Target:
@@ -53,7 +53,7 @@ class HealingRecipe(Recipe):
             [self.fineweb_edu_snapshot()],
             folder=Path("selections", self.name),
             intended_use=self._intended_use(),
-            export_as=f"{self.name}.json",
+            copy_name=f"{self.name}.json",
         )
 
     def megatron_split(self, split: training_set.Split) -> Target:
@@ -65,7 +65,7 @@ class HealingRecipe(Recipe):
             partition=split,
             folder=Path("megatron", self.name, split),
             tokenizer=self.megatron.tokenizer.content(),
-            export_as=f"{self.name}_{split}.json",
+            copy_name=f"{self.name}_{split}.json",
         )
 
     def megatron_dataset(self) -> Target:
@@ -76,7 +76,7 @@ class HealingRecipe(Recipe):
             [self.healing_text_manifest(), *map(self.megatron_split, training_set.SPLITS)],
             folder=Path("megatron", self.name),
             tokenizer=self.megatron.tokenizer.content(),
-            export_as=f"{self.name}_megatron.json",
+            copy_name=f"{self.name}_megatron.json",
         )
 
     def final_targets(self) -> list[Target]:

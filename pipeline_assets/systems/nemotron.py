@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import split_pin
-from pipeline_assets.build.pins.model_pin import ScoringSection, list_uncached, template_files
+from pipeline_assets.build.pins.model_pin import ScoringSection, list_uncached_inputs, template_files
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows import conversations
@@ -132,7 +132,7 @@ class NemotronRecipe(Recipe):
 def external_pools(section: SealedPools) -> Target:
     """Return the target of pools that another recipe built and this recipe scores."""
     folder, dataset = Path(section.folder), section.dataset
-    return CANDIDATE_POOLS.target(dataset, {}, partition=dataset, folder=folder, is_external=True, export_as=None)
+    return CANDIDATE_POOLS.target(dataset, {}, partition=dataset, folder=folder, is_external=True, copy_name=None)
 
 
 def deduplicated_targets(
@@ -215,7 +215,7 @@ INVENTORY = Kind(
     Counts all rows or a sample, as JSON and as a page. Unusable rows are stored as rejects with their reasons.""",
     checks=(FILES_CHECK, LEDGER_CHECK),
     preview=row_checks.preview_columns,
-    planner=Planner(split_pin.list_uncached),
+    planner=Planner(split_pin.list_uncached_splits),
 )
 
 
@@ -242,7 +242,7 @@ NORMALIZED_SHARDS = Kind(
     Each row has its file, row and commit. Rows without a text are stored as rejects with their reasons.""",
     formats=frozenset({"parquet"}),
     row_store_class=conversations.ConversationRows,
-    planner=Planner(list_uncached),
+    planner=Planner(list_uncached_inputs),
     applies_removals=True,
     checks=(
         FILES_CHECK,

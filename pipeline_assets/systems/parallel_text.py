@@ -147,7 +147,7 @@ def _sample(job: Job) -> BuildResult:
             matched = [matching_names(folder, [pattern]) for pattern in patterns]
             source = sampling.SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
         else:
-            dataset, revision, pinned = raw_pin.pinned_files(pin.manifest)
+            dataset, revision, pinned = raw_pin.read_hub_pin(pin.manifest)
             hub = run.require_hub("pairs")
 
             def fetch_file(file: HubFile) -> Path:

@@ -159,7 +159,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
     """Return the hub files that a target pins; None for local files and built pools."""
     if target.kind.name not in (_RAW_KIND_NAME, MODEL.name) or target.external_inputs is not None:
         return None
-    name, revision, files = raw_pin.pinned_files(open_artifact(run.root / target.folder).manifest)
+    name, revision, files = raw_pin.read_hub_pin(open_artifact(run.root / target.folder).manifest)
     return HubFileSet(name, revision, {file.path: file for file in files})
 
 
@@ -193,8 +193,8 @@ NLL_SCORES = Kind(
         artifact_check(scores_are_stable, is_blocking=False),
     ),
     preview=preview_rows,
-    planner=Planner(model_pin.list_uncached),
-    pool="scoring",
+    planner=Planner(model_pin.list_uncached_inputs),
+    dagster_pool="scoring",
 )
 
 

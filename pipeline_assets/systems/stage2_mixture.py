@@ -185,7 +185,7 @@ def external_shards(mixture: str, corpus: str) -> Target:
     """Return the target of a corpus's token shards that another recipe built."""
     name, folder = f"{mixture}/{corpus}", shards_folder(mixture, corpus)
     return TOKEN_SHARDS.target(
-        mixture, {}, partition=corpus, folder=folder, name=name, is_external=True, export_as=None
+        mixture, {}, partition=corpus, folder=folder, name=name, is_external=True, copy_name=None
     )
 
 
@@ -281,7 +281,7 @@ def _link_earlier_shards(job: Job, tokenizer: TokenizerFile) -> BuildResult | No
     """Link the previous recipe version's token shards; None if they may be outdated."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
-    find_folder, root = job.run.previous_folder, job.run.root
+    find_folder, root = job.run.find_previous_folder, job.run.root
     if find_folder is None:
         return None
     try:

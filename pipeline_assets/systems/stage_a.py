@@ -289,7 +289,7 @@ def _sign(job: Job) -> BuildResult:
 def external_signatures(folder: Path) -> Target:
     """Return the target of an existing signature store, whichever recipe built it."""
     name = folder.name
-    return SIGNATURES.target(name, {}, partition=name, folder=folder, name=name, is_external=True, export_as=None)
+    return SIGNATURES.target(name, {}, partition=name, folder=folder, name=name, is_external=True, copy_name=None)
 
 
 SIGNATURES = Kind(

@@ -144,7 +144,7 @@ def next_version(first_root: Path, root: Path, change: Change) -> tuple[StageARe
     content = build_content(root, "first")
     previous = recipe(content).folder
     change(content, root)
-    return recipe(content | {"name": "second"}), run_in(root, keep_work=True, previous_folder=previous)
+    return recipe(content | {"name": "second"}), run_in(root, keep_work=True, find_previous_folder=previous)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -14,7 +14,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 def test_a_recipe_without_hub_datasets_has_no_head_changes(notes_root: Path) -> None:
     version = find_or_write_version("mixed", notes_root, SYSTEMS, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
-    assert (version.path.stem, version.head_changes) == ("mixed", [])
+    assert (version.path.stem, version.changes) == ("mixed", [])
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_repeated_run_of_an_earlier_period_writes_no_version(
 
     def written(day: int) -> list[str]:
         version = find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC), "week")
-        return [version.path.stem, *version.head_changes]
+        return [version.path.stem, *version.changes]
 
     assert written(2) == ["weekly_20261109"]
     assert written(16) == ["weekly_20261116", f"HuggingFaceFW/fineweb-edu: {'0a' * 20} → {revision}"]

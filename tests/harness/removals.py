@@ -34,7 +34,7 @@ def states(root: Path) -> dict[str, str]:
     recipes, errors = SYSTEMS.load_recipes(root)
     assert not errors
     return {
-        str(status.target.folder): f"{status.condition} {status.reason}"
+        str(status.target.folder): f"{status.display_state} {status.reason}"
         for recipe in recipes
         for status in artifact_statuses(root, recipe.targets())
     }

@@ -148,9 +148,9 @@ def test_downstream_artifact_of_a_failed_artifact_is_stale(tmp_path: Path, diges
 
     words, count = artifact_statuses(tmp_path, [ENGLISH_WORDS, COUNT])
 
-    assert (words.condition, words.reason) == ("failed", "words_are_english failed: 3 of 4 are not")
+    assert (words.display_state, words.reason) == ("failed", "words_are_english failed: 3 of 4 are not")
     assert words.checks == (FAILED, WARNED)
-    assert (count.condition, count.reason) == ("stale", "words/parts words is failed")
+    assert (count.display_state, count.reason) == ("stale", "words/parts words is failed")
 
 
 def test_count_limit_of_a_recipe_overrides_its_stored_result(tmp_path: Path, digest: str) -> None:

@@ -49,7 +49,7 @@ def test_build_that_ended_after_the_year_9999_has_no_time() -> None:
 def test_target_that_was_never_built_is_missing(tmp_path: Path) -> None:
     [status] = artifact_statuses(tmp_path / "nowhere", [target_in("english")])
 
-    assert (status.condition, status.reason, status.manifest) == ("missing", "not built yet", None)
+    assert (status.display_state, status.reason, status.manifest) == ("missing", "not built yet", None)
     assert (status.size, status.sealed_at, status.partial_build) == (ArtifactSize(None, None, None), None, None)
 
 
@@ -59,7 +59,7 @@ def test_artifact_that_matches_its_recipe_is_current(tmp_path: Path) -> None:
     [status] = artifact_statuses(tmp_path, [target_in("english")])
 
     age = datetime.datetime.now(datetime.UTC) - status.sealed_at
-    assert (status.condition, status.reason) == ("current", None)
+    assert (status.display_state, status.reason) == ("current", None)
     assert status.size == ArtifactSize(documents=6, tokens=None, bytes=28)
     assert datetime.timedelta(seconds=-2) < age < datetime.timedelta(minutes=1)
 
@@ -70,7 +70,7 @@ def test_artifact_with_an_edited_manifest_is_damaged(tmp_path: Path) -> None:
 
     [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-    assert (status.condition, status.manifest) == ("damaged", None)
+    assert (status.display_state, status.manifest) == ("damaged", None)
     assert status.reason.startswith(f"{manifest}: not a valid manifest: invalid JSON")
 
 
@@ -83,8 +83,8 @@ def test_downstream_artifact_of_a_stale_artifact_is_stale(tmp_path: Path) -> Non
     up_to_date = artifact_statuses(tmp_path, [target_in("english"), index])
     changed = artifact_statuses(tmp_path, [target_in("french"), french])
 
-    assert [status.condition for status in up_to_date] == ["current", "current"]
-    assert [status.condition for status in changed] == ["stale", "stale"]
+    assert [status.display_state for status in up_to_date] == ["current", "current"]
+    assert [status.display_state for status in changed] == ["stale", "stale"]
     assert changed[1].reason == "words/parts words is stale"
 
 
@@ -97,7 +97,7 @@ class TestPartialBuild:
         [status] = artifact_statuses(tmp_path, [target_in("english")])
 
         age = datetime.datetime.now(datetime.UTC) - status.partial_build.last_write
-        assert (status.condition, status.sealed_state) == ("interrupted", "missing")
+        assert (status.display_state, status.sealed_state) == ("interrupted", "missing")
         assert status.partial_build.finished_shards == {"write": 1}
         assert (status.partial_build.builder, status.partial_build.is_sealing) == (None, False)
         assert age < datetime.timedelta(minutes=1)
@@ -109,7 +109,7 @@ class TestPartialBuild:
             [status] = artifact_statuses(tmp_path, [target_in("english")])
 
         builder = status.partial_build.builder
-        assert status.condition == "building"
+        assert status.display_state == "building"
         assert (builder.pid, builder.host) == (os.getpid(), socket.gethostname())
         assert datetime.datetime.now(datetime.UTC) - builder.since < datetime.timedelta(minutes=1)
 
@@ -119,7 +119,7 @@ class TestPartialBuild:
 
         [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-        assert (status.condition, status.sealed_state) == ("interrupted", "stale")
+        assert (status.display_state, status.sealed_state) == ("interrupted", "stale")
         assert status.reason == "the recipe changed (`language`: french → english)"
         assert status.size.documents == 6
 
@@ -129,7 +129,7 @@ class TestPartialBuild:
 
         [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-        assert (status.condition, status.sealed_state, status.partial_build.is_sealing) == (
+        assert (status.display_state, status.sealed_state, status.partial_build.is_sealing) == (
             "interrupted",
             "missing",
             True,
@@ -140,7 +140,7 @@ class TestPartialBuild:
 
         [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-        assert (status.condition, status.partial_build.is_sealing) == ("interrupted", False)
+        assert (status.display_state, status.partial_build.is_sealing) == ("interrupted", False)
 
     def test_leftover_next_to_a_current_artifact_is_not_a_build(self, tmp_path: Path) -> None:
         """No build resumes it, because `run` finds the artifact up to date."""
@@ -149,7 +149,7 @@ class TestPartialBuild:
 
         [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-        assert (status.condition, status.sealed_state, status.reason) == ("current", "current", None)
+        assert (status.display_state, status.sealed_state, status.reason) == ("current", "current", None)
         assert status.partial_build.folders == [tmp_path / ".words.old.2"]
 
 

@@ -152,7 +152,7 @@ def test_artifact_named_like_a_leftover_is_listed_as_an_artifact(tmp_path: Path)
 
     [status] = artifact_statuses(tmp_path, [target])
 
-    assert (status.condition, status.partial_build) == ("current", None)
+    assert (status.display_state, status.partial_build) == ("current", None)
     assert [other.folder.name for other in find_orphans(Lineage(tmp_path), [target])] == list(LOOKALIKES)
     assert [folder.name for folder in Lineage(tmp_path).manifests] == ["words", *LOOKALIKES]
 
@@ -181,4 +181,4 @@ def test_interrupted_build_is_listed_for_its_own_artifact(tmp_path: Path) -> Non
     own, other = (replace(target_in("english"), folder=Path("corpora", name)) for name in ("words.old.3", "words"))
     [status, unbuilt] = artifact_statuses(tmp_path, [own, other])
 
-    assert (status.condition, unbuilt.condition) == ("interrupted", "missing")
+    assert (status.display_state, unbuilt.display_state) == ("interrupted", "missing")

@@ -129,6 +129,6 @@ def test_gc_keeps_artifacts_pulled_with_upstream(built: HealingSet, store: Objec
     survey = Survey(pull_root, SYSTEMS)
 
     assert survey.garbage == []
-    assert {path.relative_to(pull_root) for path in survey.named} == {
+    assert {path.relative_to(pull_root) for path in survey.user_folders} == {
         target.folder for target in built.recipe.targets()
     }

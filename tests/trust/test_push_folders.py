@@ -111,4 +111,4 @@ def test_a_run_copies_the_manifests_of_artifacts_that_were_restored_without_copi
 
     build_recipe(recipe, tmp_path / "recipe.yaml", run_in(root))
 
-    assert {path.name for path in copies.iterdir()} == names == {target.export_as for target in recipe.targets()}
+    assert {path.name for path in copies.iterdir()} == names == {target.copy_name for target in recipe.targets()}

@@ -35,7 +35,7 @@ class ModelFiles:
     decisions: Mapping[str, Any]
 
 
-def choose_files(sizes: Mapping[str, int], read_file: Callable[[str], bytes], where: str) -> ModelFiles:
+def choose_model_files(sizes: Mapping[str, int], read_file: Callable[[str], bytes], where: str) -> ModelFiles:
     """Choose the files that loading a model needs.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 import pydantic
 
 from pipeline_assets.build.pins import raw_pin, split_pin
-from pipeline_assets.build.pins.model_files import ModelFiles, choose_files, choose_template_files
+from pipeline_assets.build.pins.model_files import ModelFiles, choose_model_files, choose_template_files
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.chat_templates.marked_text import require_tokenizer, uses_chat_template
@@ -112,7 +112,7 @@ class ModelFolder(InputFolder):
 
         if self.is_template_only:
             return choose_template_files(files, str(self.path))
-        return choose_files({name: file.bytes for name, file in files.items()}, read, str(self.path))
+        return choose_model_files({name: file.bytes for name, file in files.items()}, read, str(self.path))
 
 
 def pin_model(target: Target, run: Run) -> BuildResult:
@@ -140,7 +140,7 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
     if target.stage == TEMPLATE_STAGE:
         chosen = choose_template_files(listed, f"{name}@{revision}")
     else:
-        chosen = choose_files({path: file.size for path, file in listed.items()}, read, f"{name}@{revision}")
+        chosen = choose_model_files({path: file.size for path, file in listed.items()}, read, f"{name}@{revision}")
     files = [listed[path] for path in chosen.names]
     return raw_pin.pin_hub_files(raw_pin.model_entry_name(name), revision, files, chosen.decisions)
 
@@ -156,9 +156,9 @@ def list_model(target: Target, run: Run) -> Listing:
     return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
-def list_uncached(target: Target, run: Run) -> Listing:
+def list_uncached_inputs(target: Target, run: Run) -> Listing:
     """List the uncached bytes of the hub models and splits that a target reads."""
-    listing = split_pin.list_uncached(target, run)
+    listing = split_pin.list_uncached_splits(target, run)
     for pin in target.upstream:
         if pin.stage.name in (MODEL_STAGE.name, TEMPLATE_STAGE.name) and pin.external_inputs is None:
             files = raw_pin.to_hub_files(list_model(pin, run).inputs)
@@ -241,7 +241,7 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
     if isinstance(pin_target.external_inputs, ModelFolder):
         yield pin_target.external_inputs.resolve_path(run.root).path
         return
-    name, revision, files = raw_pin.pinned_files(open_artifact(run.root / pin_target.folder).manifest)
+    name, revision, files = raw_pin.read_hub_pin(open_artifact(run.root / pin_target.folder).manifest)
     hub = run.require_hub("this model").for_models()
     with tempfile.TemporaryDirectory() as folder, _name_model_in_errors(Path(folder), f"{name}@{revision}"):
         for file in files:

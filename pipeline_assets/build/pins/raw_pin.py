@@ -54,7 +54,7 @@ def to_hub_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
     return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
 
 
-def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
+def read_hub_pin(pin: Manifest) -> tuple[str, str, list[HubFile]]:
     """Return the repository name, the commit and the files of a hub pin."""
     return *_repo_and_commit(pin.identity.recipe), to_hub_files(pin.identity.inputs)
 
@@ -67,7 +67,7 @@ def fetch_pinned(
     hub: hub_files.HubFiles, pin: Manifest, threads: int, log_every_s: float
 ) -> list[source_folder.SourceFile]:
     """Fetch all files of a hub pin into the cache; return them in the pin's order."""
-    dataset, commit, listed = pinned_files(pin)
+    dataset, commit, listed = read_hub_pin(pin)
     total = sum(file.size for file in listed)
     progress = Progress(f"fetch {pin.name}", total, "bytes", log_every_s, initial_quiet_s=1.0)
     files = []

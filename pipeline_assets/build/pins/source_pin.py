@@ -32,7 +32,7 @@ def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tup
 def pin_inputs(target: Target, run: Run) -> BuildResult:
     """Pin a source: the files of a folder, or a sample of a hub dataset."""
     if target.external_inputs is None:
-        return pin_sample(*_hub_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
+        return pin_sample(*_hub_and_recipe(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
     folder, versions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
     if (url := object_source.source_url(folder.path)) is not None:
@@ -58,7 +58,7 @@ def restore_source_folder(target: Target, pin: Manifest, run: Run) -> SourceFold
 def list_inputs(target: Target, run: Run) -> Listing:
     """List the files of a folder, or the files that a sample of a hub dataset reads."""
     if target.external_inputs is None:
-        return list_snapshot(*_hub_sample(target, run), run.settings.fetch_threads, run.settings.log_every_s)
+        return list_snapshot(*_hub_and_recipe(target, run), run.settings.fetch_threads, run.settings.log_every_s)
     assert isinstance(target.external_inputs, SourceFolder)
     folder = target.external_inputs.resolve_path(run.root)
     if (url := object_source.source_url(folder.path)) is None:
@@ -68,7 +68,7 @@ def list_inputs(target: Target, run: Run) -> Listing:
     return Listing(tuple({"name": stored.name, "bytes": stored.bytes} for stored in objects), missing)
 
 
-def _hub_sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
+def _hub_and_recipe(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
     source, shard_text_bytes = parse_source(target.recipe)
     assert isinstance(source, HubSource)
     hub = run.require_hub("this source")

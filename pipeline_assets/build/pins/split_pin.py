@@ -104,7 +104,7 @@ def list_split(target: Target, run: Run) -> Listing:
     return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
 
 
-def list_uncached(target: Target, run: Run) -> Listing:
+def list_uncached_splits(target: Target, run: Run) -> Listing:
     """List the uncached bytes of the hub splits that a target reads."""
     missing: dict[str, int] = {}
     remote = [raw for raw in target.upstream if raw.stage == SPLIT_STAGE and raw.external_inputs is None]
@@ -129,7 +129,7 @@ def split_files(pin_target: Target, run: Run, staging: StagingView, max_rows: in
             yield raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
         else:
             sample = staging.path(f"{WORK_FOLDER}/sample/0").parent
-            yield SampledSplit(hub, *raw_pin.pinned_files(pin), sample).fetch(max_rows)
+            yield SampledSplit(hub, *raw_pin.read_hub_pin(pin), sample).fetch(max_rows)
         return
     assert isinstance(pin_target.external_inputs, SplitFolder)
     with open_pinned_files(pin_target.external_inputs.resolve_path(run.root).path, pin) as files:

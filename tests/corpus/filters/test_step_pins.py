@@ -104,7 +104,7 @@ def test_reading_a_recipe_and_its_states_runs_no_line_of_the_step(tmp_path: Path
 
     recipe = StageARecipe.read(path)
 
-    states = {status.target.role: status.condition for status in artifact_statuses(tmp_path / "data", recipe.targets())}
+    states = {item.target.role: item.display_state for item in artifact_statuses(tmp_path / "data", recipe.targets())}
     assert states["stage_a/filtered/notes"] == "missing"
     assert not (tmp_path / "ran").exists()
 

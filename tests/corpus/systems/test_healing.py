@@ -41,7 +41,7 @@ def test_the_snapshot_has_its_own_name_and_other_targets_that_of_the_recipe(heal
     snapshot = f"pages_small_{REVISION}"
     assert targets[0].name == snapshot
     assert [
-        (target.kind.name.partition("/")[2], str(target.folder), target.export_as, target.name_key)
+        (target.kind.name.partition("/")[2], str(target.folder), target.copy_name, target.name_key)
         for target in targets
     ] == [
         ("fineweb_edu_snapshot", f"corpora/pages_small/{REVISION}", f"{snapshot}.json", "snapshot.name"),

@@ -16,7 +16,7 @@ RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "stage_a_v1.yaml"
 def test_a_recipe_has_three_artifacts_per_source_and_a_report_upstream_first(tmp_path: Path) -> None:
     recipe = recipe_with(tmp_path, only("notes", "pages"))
 
-    assert [(target.role, str(target.folder), target.export_as) for target in recipe.targets()] == [
+    assert [(target.role, str(target.folder), target.copy_name) for target in recipe.targets()] == [
         ("stage_a/raw/notes", "stage_a/mixed/raw/notes", "mixed_notes_raw.json"),
         ("stage_a/normalized/notes", "stage_a/mixed/normalized/notes", "mixed_notes_normalized.json"),
         ("stage_a/filtered/notes", "stage_a/mixed/filtered/notes", "mixed_notes_filtered.json"),
