@@ -79,7 +79,7 @@ class LoudRow(msgspec.Struct):
 
 class LoudRows(FileRows):
     display_names = DisplayNames("loud", "loud", "line")
-    schema = RowSchema("shards/", LoudRow, key=("id",), source="source", text="text", file="file", row="row")
+    schema = RowSchema("shards/", LoudRow, ("id",), "source", "text", file_column="file", row_column="row")
     reads_sources = True
 
 

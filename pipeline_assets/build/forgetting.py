@@ -49,8 +49,8 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
     if isinstance(store, PairRows):
         yield from ((SAMPLE_FILE, RowKeys(pair.uid, (pair.src_text, pair.tgt_text))) for pair in store.pairs)
     elif isinstance(store, FileRows):
-        names = [store.schema.id, store.schema.text, *(["meta.url"] if isinstance(store, DocumentRows) else [])]
-        for file in store.files:
+        names = [store.schema.id_column, store.schema.text_column, *["meta.url"] * isinstance(store, DocumentRows)]
+        for file in store.rows_by_file:
             for row_id, text, *url in store.schema.read(store.artifact.path(file), names):
                 yield file, RowKeys(row_id, (text,), *url)
 

@@ -110,7 +110,7 @@ def _locate_rows(
         with contextlib.suppress(InputError):  # an input is missing, or has changed
             listing = find_listing(lineage, artifact, row.source or artifact.folder.name)
             listing.file_entry(file)  # raises if the file is a shard
-            place = str(source := listing.row(file, number))
+            place = str(source := listing.row_address(file, number))
             if isinstance(source, LocalRow) and number < _MAX_LINE_COUNTING_BYTES:
                 line = format_place(source)
                 place += "" if line.startswith("row ") else f", {line}"

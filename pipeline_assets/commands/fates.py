@@ -112,7 +112,7 @@ def _format_position(followed: "FollowedRow", source: str, file: str, row: int) 
     from pipeline_assets.corpus.readers.row_positions import format_row_position
 
     with contextlib.suppress(InputError):  # an input is missing
-        return format_place(followed.store.listing(source).row(file, row))
+        return format_place(followed.store.listing(source).row_address(file, row))
     return format_row_position(file, row, None)
 
 
@@ -196,7 +196,7 @@ def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | No
     try:
         document = read_document(lineage, member)
         text, meta = document.text, document.meta
-        row = find_listing(lineage, member.corpus, decision.source).row(meta.source_file, meta.source_row)
+        row = find_listing(lineage, member.corpus, decision.source).row_address(meta.source_file, meta.source_row)
         place = f"{row.file} {format_place(row)}"
     except InputError as error:  # an input of the corpus is missing
         excerpt = f"(its text is missing: {error.what})"

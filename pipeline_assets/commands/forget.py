@@ -266,9 +266,9 @@ def _source_values(source: str, stores: "RowStores") -> "Iterator[SelectorValue]
     Raise UsageError if no document was read from `source`.
     """
     from pipeline_assets.build.rows.follow import follow_source, source_files
-    from pipeline_assets.build.rows.source_row import parse_row
+    from pipeline_assets.build.rows.source_row import parse_row_address
 
-    followed = follow_source(stores, parse_row(source, source_files(stores.lineage)))
+    followed = follow_source(stores, parse_row_address(source, source_files(stores.lineage)))
     parts = [entry.part for entry in followed if entry.part is not None]
     if not parts:
         what = f"no document was read from this row ({followed[0].fate.summary})"

@@ -180,7 +180,7 @@ def _diff_json(comparison: "Comparison") -> dict[str, Any]:
         **sides,
         "identical": comparison.is_identical,
         **comparison.changes,
-        "documents": comparison.documents,
+        "documents": comparison.document_changes,
         "counts": [vars(count) | {"delta": count.delta} for count in comparison.counts],
     }
 
@@ -207,7 +207,7 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
         for count in comparison.counts
     ]
     yield from _titled_lines("counts", terminal.align([("", "A", "B", "change"), *counts], number_columns=(1, 2, 3)))
-    for changes in comparison.documents:
+    for changes in comparison.document_changes:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
         yield from _titled_lines(title, _document_lines(changes))
 

@@ -14,7 +14,7 @@ from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
 from pipeline_assets.build.recipe_writing import copy_recipe
-from pipeline_assets.build.rows.text_export import check_named_output, check_output_file, write_ndjsonl, write_txt
+from pipeline_assets.build.rows.text_export import check_output_file, check_output_format, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets, resolve_output_folder
@@ -83,7 +83,7 @@ def raw(
     Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl
     """
     if output is not None:
-        check_named_output(output, "--output", "lines")
+        check_output_format(output, "--output", "lines")
     corpus = _build_source(options, "raw", _hub_section(dataset, hub_keys, options.run, output), RAW_CORPUS.name)
     pages = (f"  {corpus.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))
     print_lines([str(corpus.folder), *pages])
@@ -117,7 +117,7 @@ def filter(
 
     Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt
     """
-    check_named_output(output_path, "--output-path", "text")
+    check_output_format(output_path, "--output-path", "text")
     if min_chars > max_chars:
         what = f"must be at most --max-chars ({max_chars:,}), got {min_chars:,}"
         raise UsageError(what, "--min-chars", "lower it")

@@ -93,13 +93,13 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
             position = f"number {token.number:,} of its document"
             position += "" if byte is None else f", at byte {byte:,} of the text, line {token.line:,}"
         yield f"token     {token.position:,}: id {token.id}, {position}"
-    for row, part in traced.places:
+    for row, part in traced.row_parts:
         yield from _position_lines(traced, row, part)
-    yield from (f"drawn     {draw['told']}" for draw in traced.figures.get("draws", ()))
+    yield from (f"drawn     {draw['told']}" for draw in traced.facts.get("draws", ()))
     excerpt = text.excerpt if token is None else f"{token.before}»{token.text}«{token.after}"
     source, *answers = text.source.rows
     figures = "".join(
-        f", {value:,} {name.replace('_', ' ')}" for name, value in traced.figures.items() if name != "draws"
+        f", {value:,} {name.replace('_', ' ')}" for name, value in traced.facts.items() if name != "draws"
     )
     from pipeline_assets.build.rows.source_row import format_place
 
@@ -125,7 +125,7 @@ def format_licence(source: "TextSource") -> str:
 
 
 def _position_lines(traced: "TracedRow", row: "Row", part: "Part") -> Iterator[str]:
-    if row.ids is None or row.first_token is None or part.tokens is None:
+    if row.token_ids is None or row.first_token is None or part.tokens is None:
         return
     first, last = row.first_token + part.column, row.first_token + part.column + part.tokens - 1
     label = f"{traced.store.display_names.row:10}"
@@ -146,7 +146,7 @@ def _traced_json(traced: "TracedRow") -> dict[str, Any]:
             "first_token": None if row.first_token is None else row.first_token + part.column,
             **{key: getattr(part, key) for key in ("column", "start", "tokens")},
         }
-        for row, part in traced.places
+        for row, part in traced.row_parts
     ]
     return {
         "folder": traced.store.artifact.folder,
@@ -165,7 +165,7 @@ def _traced_json(traced: "TracedRow") -> dict[str, Any]:
         "license_tag": text.source.license_tag,
         "license_evidence": text.source.license_evidence,
         "beginning": text.excerpt,
-        **traced.figures,
+        **traced.facts,
     }
 
 
@@ -176,18 +176,18 @@ def _source_row_json(row: "AnySourceRow") -> dict[str, Any]:
 def _trace_source(source: str, explicit_root: Path | None, as_json: bool) -> None:
     from pipeline_assets.build.rows.follow import follow_source, source_files
     from pipeline_assets.build.rows.row_stores import RowStores
-    from pipeline_assets.build.rows.source_row import parse_row
+    from pipeline_assets.build.rows.source_row import parse_row_address
 
     def files() -> Iterator[Path]:  # read only if the current folder lacks the file
         yield from source_files(Lineage(terminal.data_root(None, explicit_root)))
 
-    row = parse_row(source, files())
+    row = parse_row_address(source, files())
     stores = RowStores(SYSTEMS.kinds, Lineage(terminal.data_root(None, explicit_root)))
     followed = follow_source(stores, row)
     warn_of_unsearchable(stores)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for entry in followed:
-        groups.setdefault(entry.store.display_names.group, []).append(followed_json(entry))
+        groups.setdefault(entry.store.display_names.json_key, []).append(followed_json(entry))
     lines = [str(row), *(line for entry in followed for line in _followed_lines(entry))]
     terminal.print_answer(as_json, {"source": _source_row_json(row), **groups}, lines)
 
@@ -212,7 +212,7 @@ def followed_json(followed: "FollowedRow") -> dict[str, Any]:
     """Convert a row's fate in its artifact, and its fates downstream, to JSON values."""
     groups: dict[str, Any] = {}
     for store, fate in followed.downstream:
-        groups.setdefault(store.display_names.group, []).append(_fate_json(fate))
+        groups.setdefault(store.display_names.json_key, []).append(_fate_json(fate))
     doc_id = None if followed.part is None else followed.part.id
     return {**_fate_json(followed.fate), "digest": followed.fate.artifact.manifest.digest, "doc_id": doc_id, **groups}
 

@@ -25,10 +25,10 @@ def check_contract(store: RowStore, is_source_text: Callable[[str, AnySourceRow]
         assert row.number == number
         for content, part in zip(contents[number : number + 1], row.parts, strict=False):
             assert content.id.rpartition("\0")[2] == part.id
-            expected = part.text.encode() if row.ids is None else row.ids.tobytes()
+            expected = part.text.encode() if row.token_ids is None else row.token_ids.tobytes()
             assert expected in (content.content, content.other_columns)
         traced = trace_row(store, number)
-        assert [trace.places[0][1] for trace in traced] == list(row.parts)
+        assert [trace.row_parts[0][1] for trace in traced] == list(row.parts)
         for trace, part in zip(traced, row.parts, strict=True):
             assert part.id in {found.id for place in store.find(part.id) for found in store.row_at(place).parts}
             assert trace.text.part.id == part.id

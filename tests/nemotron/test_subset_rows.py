@@ -222,7 +222,7 @@ def test_subsets_whose_rows_name_no_split_are_compared(tmp_path: Path) -> None:
         scored = subset_pools.scored(folder, "mine/low", rows, [1.0, 2.0, 3.0])
         subsets.append(subset_pools.build_subsets(folder, [scored], {"all": {}}))
 
-    [documents] = compare(*subsets, SYSTEMS.kinds).documents
+    [documents] = compare(*subsets, SYSTEMS.kinds).document_changes
 
     assert (documents.only_in_a.examples, documents.only_in_b.examples, documents.in_both.documents) == (
         ["c"],

@@ -40,7 +40,7 @@ def test_rows_of_a_split_and_of_the_layout_are_traced_to_the_same_lines(root: Pa
 
     for row in range(3):
         [own], [other] = trace_row(store, row), trace_row(layout_store, row + 3)
-        assert (own.text.part, own.text.source, own.figures) == (other.text.part, other.text.source, other.figures)
+        assert (own.text.part, own.text.source, own.facts) == (other.text.part, other.text.source, other.facts)
         [back] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), own.text.source.rows[0])
         fates = {fate.artifact.folder: (fate.outcome, fate.row_number) for _, fate in back.downstream}
         steps = ("prompts", "near_duplicates", "deduplicated")

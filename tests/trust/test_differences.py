@@ -51,7 +51,7 @@ def test_diff_names_the_document_of_a_changed_text(built: HealingSet, rebuilder:
     [outcome] = result.outcomes
     [changes] = compare(
         open_artifact(built.folder("snapshot")), open_artifact(result.rebuilt_folder(outcome)), SYSTEMS.kinds
-    ).documents
+    ).document_changes
     assert [finding.path for finding in outcome.file_findings] == ["shards/00001.jsonl.zst"]
     assert (changes.changed.documents, changes.changed.examples) == (1, [document["doc_id"]])
     assert (changes.only_in_a.documents, changes.only_in_b.documents) == (0, 0)

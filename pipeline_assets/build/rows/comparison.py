@@ -29,7 +29,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Identity
 
 MAX_EXAMPLES = 5
-MAX_PART_DOCUMENTS = 4_000_000  # sorted together: about 500 MB with the sort's copies
+MAX_SORTED_ROWS = 4_000_000  # sorted together: about 500 MB with the sort's copies
 _BLOCK_ROWS = 4096
 _COMMIT = re.compile("@[0-9a-f]{40}:")
 _RECORD_DTYPE = np.dtype(
@@ -102,17 +102,17 @@ class Comparison:
     b: Artifact
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     counts: Sequence[CountChange] = ()
-    documents: Sequence[DocumentChanges] = ()
+    document_changes: Sequence[DocumentChanges] = ()
 
     @property
     def is_identical(self) -> bool:
         return self.a.manifest.digest == self.b.manifest.digest
 
 
-def compare(a: Artifact, b: Artifact, kinds: Kinds, max_part_documents: int = MAX_PART_DOCUMENTS) -> Comparison:
+def compare(a: Artifact, b: Artifact, kinds: Kinds, max_sorted_rows: int = MAX_SORTED_ROWS) -> Comparison:
     """Compare artifact B with artifact A; UsageError if they are of different kinds.
 
-    `max_part_documents` is the maximum number of rows whose hashes are sorted in memory at a time.
+    `max_sorted_rows` is the maximum number of rows whose hashes are sorted in memory at a time.
     """
     if a.manifest.kind != b.manifest.kind:
         what = f"this is a {b.manifest.kind}, but {a.folder} is a {a.manifest.kind}"
@@ -125,7 +125,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, max_part_documents: int = MA
     changes = {"recipe": [f"{key}: {change}" for key, change in changed.items()]}
     changes |= {name: changed_values(parts_a[name], parts_b[name]) for name in parts_a}
     counts = compare_counts(identity_a.counts, identity_b.counts)
-    return Comparison(a, b, changes, counts, list(document_changes(a, b, kinds, max_part_documents)))
+    return Comparison(a, b, changes, counts, list(document_changes(a, b, kinds, max_sorted_rows)))
 
 
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
@@ -157,12 +157,12 @@ def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
     """Return each count in `a` or `b`, sorted by name; the ledger's counts are last."""
-    flat_a, flat_b = (dict(_flatten(_name_sources(counts))) for counts in (a, b))
+    flat_a, flat_b = (dict(_flatten(_key_by_source(counts))) for counts in (a, b))
     names = sorted(flat_a.keys() | flat_b.keys(), key=lambda name: (name.startswith("ledger."), name))
     return [CountChange(name, flat_a.get(name, 0), flat_b.get(name, 0)) for name in names]
 
 
-def _name_sources(counts: Mapping[str, Any]) -> Mapping[str, Any]:
+def _key_by_source(counts: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return counts, with a signature store's list `sources` as a dict by name."""
     if not isinstance(listed := counts.get("sources"), list):
         return counts
@@ -184,7 +184,7 @@ def _flatten(value: Any, dotted_name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def document_changes(
-    a: Artifact, b: Artifact, kinds: Kinds, max_part_documents: int = MAX_PART_DOCUMENTS
+    a: Artifact, b: Artifact, kinds: Kinds, max_sorted_rows: int = MAX_SORTED_ROWS
 ) -> Iterator[DocumentChanges]:
     """Compare the rows of two artifacts, and of their members with equal names.
 
@@ -197,7 +197,7 @@ def document_changes(
     for name, member_a, member_b in [(None, a, b), *pairs]:
         store_a, store_b = row_store_for(member_a, kinds), row_store_for(member_b, kinds)
         if store_a is not None and store_b is not None and not store_a.mixes_documents:
-            yield _compare_rows(store_a, store_b, name, max_part_documents)
+            yield _compare_rows(store_a, store_b, name, max_sorted_rows)
 
 
 def _open_member(dataset: Artifact, name: str) -> Artifact:
@@ -224,16 +224,16 @@ def _hash_halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
 
 
-def _compare_rows(a: RowStore, b: RowStore, member: str | None, max_part_documents: int) -> DocumentChanges:
+def _compare_rows(a: RowStore, b: RowStore, member: str | None, max_sorted_rows: int) -> DocumentChanges:
     documents: Counter[str] = Counter()
     first: dict[str, list[int]] = defaultdict(list)
-    parts = max(1, -(-(len(a) + len(b)) // max_part_documents))  # rounded up
+    bucket_count = max(1, -(-(len(a) + len(b)) // max_sorted_rows))  # rounded up
     empty = np.empty(0, _RECORD_DTYPE)
     with tempfile.TemporaryDirectory(prefix="corpusmill-diff-") as folder:
         for side, store in (("a", a), ("b", b)):
             for records in _row_hashes(store):
-                _write_parts(Path(folder), side, records, parts)
-        for number in range(parts):
+                _write_buckets(Path(folder), side, records, bucket_count)
+        for number in range(bucket_count):
             paths = (Path(folder, f"{side}.{number}") for side in "ab")
             hashes_a, hashes_b = [np.fromfile(path, _RECORD_DTYPE) if path.exists() else empty for path in paths]
             matches_a, matches_b = _match_rows(hashes_a, hashes_b)
@@ -248,7 +248,7 @@ def _compare_rows(a: RowStore, b: RowStore, member: str | None, max_part_documen
             }
             for group, records in groups.items():
                 documents[group] += len(records)
-                # the first rows of all parts so far; a part is ordered by hashes, not by rows
+                # the first rows of all buckets so far; a bucket is ordered by hashes, not by rows
                 first[group] = sorted([*first[group], *np.sort(records["row"])[:MAX_EXAMPLES].tolist()])[:MAX_EXAMPLES]
     examples = {}
     for group, rows in first.items():
@@ -257,15 +257,15 @@ def _compare_rows(a: RowStore, b: RowStore, member: str | None, max_part_documen
     return DocumentChanges(part=member, other_properties=a.display_names.other_properties, **examples)
 
 
-def _write_parts(folder: Path, side: str, records: _Records, part_count: int) -> None:
-    """Append each record to a file `SIDE.PART` in `folder`, chosen by the id's hash."""
-    # The upper 32 bits of the id's hash h, scaled: h * parts / 2**32 is in 0 … parts - 1. Hashes are uniform, so parts
-    # are of about one size. h * parts fits into 64 bits, because both factors are below 2**32.
-    number = (records["high"] >> np.uint64(32)) * np.uint64(part_count) >> np.uint64(32)
-    for part in np.unique(number):
-        path = folder / f"{side}.{part}"
+def _write_buckets(folder: Path, side: str, records: _Records, bucket_count: int) -> None:
+    """Append each record to a file `SIDE.BUCKET` in `folder`, chosen by the id's hash."""
+    # The upper 32 bits of the id's hash h, scaled: h * count / 2**32 is in 0 … count - 1. Hashes are uniform, so
+    # buckets are of about one size. h * count fits into 64 bits, because both factors are below 2**32.
+    number = (records["high"] >> np.uint64(32)) * np.uint64(bucket_count) >> np.uint64(32)
+    for bucket in np.unique(number):
+        path = folder / f"{side}.{bucket}"
         with durable.name_file_in_errors(path), open(path, "ab") as file:
-            file.write(records[number == part].tobytes())
+            file.write(records[number == bucket].tobytes())
 
 
 def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

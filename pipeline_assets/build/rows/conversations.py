@@ -31,23 +31,23 @@ from pipeline_assets.spine.errors import InputError
 _POOLS_PREFIX, _RAW_PREFIX = "nemotron/candidate_pools/", "nemotron/raw/"
 _OTHER_PROPERTIES = "other metadata, quality or loss"
 _SCHEMA = RowSchema(
-    folder="data/",
+    path_prefix="data/",
     struct=None,
-    key=("split", "id"),
-    source="split",
-    text="text",
-    file="source_file",
-    row="source_row",
+    key_columns=("split", "id"),
+    source_column="split",
+    text_column="text",
+    file_column="source_file",
+    row_column="source_row",
     # All except the source row, which may differ between builds.
     other_columns=tuple(
         name for name in SCHEMA.names if name not in ("id", "split", "text") and not name.startswith("source_")
     ),
-    tokens="stats_tokens",
+    tokens_column="stats_tokens",
 )
 
 
-def _display_names(artifact: str, group: str) -> DisplayNames:
-    return DisplayNames(artifact, group, "row", "asked", _OTHER_PROPERTIES, "texts")
+def _display_names(artifact: str, json_key: str) -> DisplayNames:
+    return DisplayNames(artifact, json_key, "row", "asked", _OTHER_PROPERTIES, "texts")
 
 
 def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
@@ -66,24 +66,24 @@ class ConversationRows(FileRows):
     """Normalised rows of one split.
 
     Attributes:
-        upstream_rows: Class of the input artifacts' row stores; None if rows were read from files.
+        upstream_class: Class of the input artifacts' row stores; None if rows were read from files.
     """
 
     display_names = _display_names("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
     id_name, advice = "id", "use an id of the column `id`, or a row number with --row"
-    upstream_rows: "ClassVar[type[ConversationRows] | None]" = None
+    upstream_class: "ClassVar[type[ConversationRows] | None]" = None
     reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
     fate = _fate_by_source_row
 
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         file, row = self.source_place(part)
-        if self.upstream_rows is None:
+        if self.upstream_class is None:
             return make_text_source(self.listing(part.source), file, [row], license_tag(part), "row: license")
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
-        return self.upstream_rows(self.lineage.open_by_digest(digest), self.lineage).upstream_row_for_source(file, row)
+        return self.upstream_class(self.lineage.open_by_digest(digest), self.lineage).upstream_row_for_source(file, row)
 
     def part_facts(self, part: Part) -> Mapping[str, Any]:
         count = part.record["stats_completion_tokens"]  # null if the pools came without it
@@ -112,7 +112,7 @@ class KeptConversations(ConversationRows):
 
     display_names = _display_names("deduplicated", "deduplicated")
     reads_sources = False
-    upstream_rows = ConversationRows
+    upstream_class = ConversationRows
     reject_files: ClassVar = {"dropped": DROPPED_FILE}
 
 
@@ -121,7 +121,7 @@ class LayoutRows(ConversationRows):
 
     display_names = _display_names("laid out", "laid_out")
     reads_sources = False
-    upstream_rows = ConversationRows
+    upstream_class = ConversationRows
 
 
 class _FolderRows(ConversationRows):
@@ -130,25 +130,25 @@ class _FolderRows(ConversationRows):
     Attributes:
         folders_key: Key of the row's folders in `Fate.facts`.
         outcome: Outcome for a row that is in a folder.
-        fallback: Outcome for a row in no folder. Its drop reason is not recorded, so `Fate.detail` lists all reasons.
+        absent_outcome: Outcome for a row in no folder. Its drop reason is not recorded, so `Fate.detail` lists all.
     """
 
     reads_sources, repeats_rows = False, True
     folders_key: ClassVar[str]
     outcome: ClassVar[str]
-    fallback: ClassVar[str]
+    absent_outcome: ClassVar[str]
 
     def fate(self, part: Part) -> Fate | None:
         values = {"id": part.id, "split": part.source}
         if dataset := (part.record or {}).get("dataset"):  # training subsets have rows of several datasets
             values["dataset"] = dataset
-        places = {name: place for name in self.files if (place := self.find_place(values, [name])) is not None}
+        places = {name: place for name in self.rows_by_file if (place := self.find_place(values, [name])) is not None}
         if not places:
             dropped = self.artifact.manifest.identity.ledger.dropped
             reasons = [reason for reason, count in dropped.items() if count]
             detail = f"dropped as {' or '.join(reasons)}" if reasons else "not among the rows it was built from"
-            return Fate(self.artifact, self.fallback, detail)
-        folders = {name.partition("/")[0].removeprefix(self.schema.folder): name for name in places}
+            return Fate(self.artifact, self.absent_outcome, detail)
+        folders = {name.partition("/")[0].removeprefix(self.schema.path_prefix): name for name in places}
         detail, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
         facts = {self.folders_key: folders}
         return Fate(self.artifact, self.outcome, detail, row_number=first, facts=facts, lines=[detail])
@@ -158,9 +158,9 @@ class PoolRows(_FolderRows):
     """Rows of the pools of a dataset."""
 
     display_names = _display_names("pooled", "pooled")
-    schema = replace(_SCHEMA, folder="candidates_")
-    upstream_rows = KeptConversations
-    folders_key, outcome, fallback = "pools", "pooled", "in_no_pool"
+    schema = replace(_SCHEMA, path_prefix="candidates_")
+    upstream_class = KeptConversations
+    folders_key, outcome, absent_outcome = "pools", "pooled", "in_no_pool"
 
 
 class SubsetRows(_FolderRows):
@@ -170,29 +170,29 @@ class SubsetRows(_FolderRows):
     """
 
     display_names = _display_names("subset", "subsets")
-    schema = replace(_SCHEMA, folder="subset_")
-    folders_key, outcome, fallback = "subsets", "chosen", "in_no_subset"
+    schema = replace(_SCHEMA, path_prefix="subset_")
+    folders_key, outcome, absent_outcome = "subsets", "chosen", "in_no_subset"
 
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         split = part.shard.partition("/")[2].rsplit("-", 3)[0]
         dataset = split.partition("/")[0]
         [scores, *_] = [
-            artifact for name, artifact in self._upstream(split) if not name.startswith((_POOLS_PREFIX, _RAW_PREFIX))
+            artifact for name, artifact in self._open_inputs(split) if not name.startswith((_POOLS_PREFIX, _RAW_PREFIX))
         ]
         row = find_row(scores.path(SCORES_FILE), {"id": part.id})
         if row is None:
             raise InputError(f"row {part.id!r} has no score", scores.folder, "run `corpusmill verify` on both")
         place = read_row(scores.path(SCORES_FILE), row, ["pool_file", "pool_row"])
         file, row = place["pool_file"], place["pool_row"]
-        for name, pools in self._upstream(dataset):
+        for name, pools in self._open_inputs(dataset):
             if name.startswith(_POOLS_PREFIX):
                 rows = PoolRows(pools, self.lineage)
                 return UpstreamRow(rows, rows.row_number(file, row))
-        [raw] = [artifact for name, artifact in self._upstream(split) if name.startswith(_RAW_PREFIX)]
+        [raw] = [artifact for name, artifact in self._open_inputs(split) if name.startswith(_RAW_PREFIX)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
         return make_text_source(listing, file, [row], license_tag(part), "row: license")
 
-    def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
+    def _open_inputs(self, partition: str) -> Iterator[tuple[str, Artifact]]:
         """Yield (name, artifact) for each input of the dataset or split `partition`."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].split("/", 2)[2:] == [partition]:

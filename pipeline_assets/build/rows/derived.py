@@ -75,7 +75,7 @@ class FilteredRows(DerivedRows):
             lines = [f"dropped for {dropped.reason}", *(f"  {line}" for line in measurements)]
             facts |= {"reason": dropped.reason, "changes": {}}
             return Fate(self.artifact, "dropped", str(dropped), facts=facts, lines=lines)
-        reject = self.find_reject_row(part.shard, part.shard_row)
+        reject = self.find_in_reject_file(part.shard, part.shard_row)
         if reject is not None:
             lines = [f"rejected: {reject_summary(reject)}", *(f"  {line}" for line in measurements)]
             return Fate(self.artifact, "rejected", reject_summary(reject), facts=facts, lines=lines)
@@ -145,7 +145,7 @@ class DecontaminatedRows(DerivedRows):
             return super().find(row_id)
         places = (
             self.find_place(
-                {"doc_id": row_id, "source": source}, [name for name in self.files if f"/{source}-" in name]
+                {"doc_id": row_id, "source": source}, [name for name in self.rows_by_file if f"/{source}-" in name]
             )
             for source in sources
         )

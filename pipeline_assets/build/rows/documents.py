@@ -1,7 +1,7 @@
 """Rows of corpora: Documents in `shards/*.jsonl.zst`."""
 
-import itertools
 from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 
@@ -34,19 +34,19 @@ class DocumentRows(FileRows):
 
     display_names = DisplayNames("corpus", "corpora", other_properties=OTHER_PROPERTIES)
     schema = RowSchema(
-        folder=f"{SHARDS_FOLDER}/",
+        path_prefix=f"{SHARDS_FOLDER}/",
         struct=Document,
-        key=("doc_id",),
-        source="source",
-        text="text",
-        file="meta.source_file",
-        row="meta.source_row",
+        key_columns=("doc_id",),
+        source_column="source",
+        text_column="text",
+        file_column="meta.source_file",
+        row_column="meta.source_row",
         other_columns=("source", "domain", "license_tag", "created_at"),  # `meta` has this build's source row
     )
 
     def documents(self) -> Iterator[Document]:
         """Yield the Documents in order, with one block of lines in memory."""
-        return itertools.chain.from_iterable(read_structs(self.artifact.path(shard), Document) for shard in self.files)
+        return chain.from_iterable(read_structs(self.artifact.path(shard), Document) for shard in self.rows_by_file)
 
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         document: Document = part.record
@@ -76,10 +76,10 @@ class SourceRows(DocumentRows):
                     return number, False
         return None
 
-    def find_reject_row(self, file: str, row: int, reject_file: str = REJECTS_FILE) -> Reject | None:
+    def find_in_reject_file(self, file: str, row: int, reject_file: str = REJECTS_FILE) -> Reject | None:
         if self._text_unit(file) == "file":  # any line belongs to the only reject
             return next((reject for reject in self.rejects(reject_file) if reject.file == file), None)
-        return super().find_reject_row(file, row, reject_file)
+        return super().find_in_reject_file(file, row, reject_file)
 
     def _text_unit(self, file: str) -> str | None:
         """Return the unit of text per Document, such as `line`; None for a file of rows."""

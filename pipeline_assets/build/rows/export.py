@@ -79,7 +79,7 @@ def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zst
         ending = SUFFIX if export_format == "jsonl" else ".parquet"
         stem = f"data/train-{number:05d}-of-{len(shards):05d}" if export_format == "hf" else f"{number:05d}"
         name = f"{stem}{ending}"
-        path, tables = staging / name, _counted_tables(shard, split)
+        path, tables = staging / name, _read_and_count(shard, split)
         if export_format == "jsonl":
             with JsonlZstWriter(path, zstd_level) as writer:
                 for rows in tables:
@@ -94,7 +94,7 @@ def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zst
     return split
 
 
-def _counted_tables(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
+def _read_and_count(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
     """Yield a shard's tables, and add their rows, bytes and licences to `split`."""
     columns = [
         next((name for name in names if name in shard.schema.names), None)

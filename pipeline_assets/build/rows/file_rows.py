@@ -1,10 +1,10 @@
 """Rows in JSON lines or Parquet files, read by a schema of their columns."""
 
 import functools
-import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -40,28 +40,28 @@ class RowSchema:
     Names of nested columns are dotted.
 
     Attributes:
-        folder: Prefix of the files' paths.
+        path_prefix: Prefix of the files' paths.
         struct: Class of the record in a JSON line; None for Parquet files.
-        key: Columns that together identify a row; the last one is the id.
-        source: Column with the source or split of a row.
-        file, row: Columns with the source file of a row, and its position in this file.
+        key_columns: Columns that together identify a row; the last one is the id.
+        source_column: Column with the source or split of a row.
+        file_column, row_column: Columns with the source file of a row, and its position in this file.
         other_columns: Columns that are compared in addition to the text.
-        tokens: Column with the number of tokens of a row; None if no column has it.
+        tokens_column: Column with the number of tokens of a row; None if no column has it.
     """
 
-    folder: str
+    path_prefix: str
     struct: type[msgspec.Struct] | None
-    key: tuple[str, ...]
-    source: str
-    text: str
-    file: str
-    row: str
+    key_columns: tuple[str, ...]
+    source_column: str
+    text_column: str
+    file_column: str
+    row_column: str
     other_columns: tuple[str, ...] = ()
-    tokens: str | None = None
+    tokens_column: str | None = None
 
     @property
-    def id(self) -> str:
-        return self.key[-1]
+    def id_column(self) -> str:
+        return self.key_columns[-1]
 
     def read(self, path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Yield the values of `columns` for each row of a file, in order."""
@@ -104,7 +104,7 @@ def _column_struct(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> ty
 
 
 class FileRows(RowStore):
-    """Rows in files of an artifact; `files` maps paths to row counts, in order.
+    """Rows in files of an artifact; `rows_by_file` maps paths to row counts, in order.
 
     Attributes:
         repeats_rows: Whether several folders may contain the same row, each at most once.
@@ -116,43 +116,43 @@ class FileRows(RowStore):
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         super().__init__(artifact, lineage)
         files = artifact.manifest.identity.files
-        self.files = {file.path: file.rows for file in files if file.path.startswith(self.schema.folder)}
+        self.rows_by_file = {file.path: file.rows for file in files if file.path.startswith(self.schema.path_prefix)}
 
     def __len__(self) -> int:
-        return sum(self.files.values())
+        return sum(self.rows_by_file.values())
 
     def read(self, *columns: str) -> Iterator[tuple[Any, ...]]:
         """Yield the values of `columns` for each row of the artifact, in order."""
-        return itertools.chain.from_iterable(self.schema.read(self.artifact.path(name), columns) for name in self.files)
+        return chain.from_iterable(self.schema.read(self.artifact.path(name), columns) for name in self.rows_by_file)
 
     def __iter__(self) -> Iterator[ComparableRow]:
-        keys = len(self.schema.key)
-        columns = [*self.schema.key, self.schema.text, *self.schema.other_columns]
-        for name in self.files:
+        keys = len(self.schema.key_columns)
+        columns = [*self.schema.key_columns, self.schema.text_column, *self.schema.other_columns]
+        for name in self.rows_by_file:
             folder = [name.rpartition("/")[0]] if self.repeats_rows else []
             for values in self.schema.read(self.artifact.path(name), columns):
                 row_id = "\0".join([*folder, *(value or "" for value in values[:keys])])  # pools may lack splits
                 yield ComparableRow(row_id, values[keys].encode(), msgspec.json.encode(values[keys + 1 :]))
 
     def row_at(self, row_number: int) -> Row:
-        name, row = self.locate_row(row_number)
-        record = self.schema.record_at(self.artifact.path(name), row)
-        row_id, source, text = self.schema.read_columns(record, self.schema.id, self.schema.source, self.schema.text)
-        tokens = None if self.schema.tokens is None else record[self.schema.tokens]
+        schema, (name, row) = self.schema, self.locate_row(row_number)
+        record = schema.record_at(self.artifact.path(name), row)
+        row_id, source, text = schema.read_columns(record, schema.id_column, schema.source_column, schema.text_column)
+        tokens = None if schema.tokens_column is None else record[schema.tokens_column]
         return Row(row_number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
         """Return a list with the number of the first row with this id, or an empty list."""
-        place = self.find_place({self.schema.id: row_id})
+        place = self.find_place({self.schema.id_column: row_id})
         return [] if place is None else [self.row_number(*place)]
 
     def find_by_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
-        place = self.find_place({self.schema.file: file, self.schema.row: source_row})
+        place = self.find_place({self.schema.file_column: file, self.schema.row_column: source_row})
         return None if place is None else (self.row_number(*place), False)
 
     def find_place(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
         """Return file and row of the first row whose columns have `values`, or None."""
-        for name in self.files if files is None else files:
+        for name in self.rows_by_file if files is None else files:
             row = self.schema.find(self.artifact.path(name), values)
             if row is not None:
                 return name, row
@@ -164,16 +164,16 @@ class FileRows(RowStore):
 
     def source_place(self, part: Part) -> tuple[str, int]:
         """Return the name of a part's source file, and the row in this file."""
-        file, row = self.schema.read_columns(part.record, self.schema.file, self.schema.row)
+        file, row = self.schema.read_columns(part.record, self.schema.file_column, self.schema.row_column)
         return file, row
 
     def table_shards(self) -> list[TableShard]:
-        return [TableShard(self.artifact.path(name)) for name in self.files]
+        return [TableShard(self.artifact.path(name)) for name in self.rows_by_file]
 
     def locate_row(self, row_number: int) -> tuple[str, int]:
         """Convert a row number of the artifact to a file and the row in it."""
         self.check_range("row", row_number, len(self))
-        for name, rows in self.files.items():
+        for name, rows in self.rows_by_file.items():
             if row_number < rows:
                 return name, row_number
             row_number -= rows
@@ -181,11 +181,11 @@ class FileRows(RowStore):
 
     def row_number(self, file: str, row: int) -> int:
         """Convert a row in a file to its row number; InputError if the file is unlisted."""
-        if file not in self.files:
+        if file not in self.rows_by_file:
             what = f"{file} not found, but a downstream artifact refers to it"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on both")
-        names = [*self.files]
-        return sum(self.files[name] for name in names[: names.index(file)]) + row
+        names = [*self.rows_by_file]
+        return sum(self.rows_by_file[name] for name in names[: names.index(file)]) + row
 
     def upstream_row(self, part: Part) -> UpstreamRow:
         """Return the row of this artifact from which a downstream part came."""

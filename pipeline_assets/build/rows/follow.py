@@ -118,11 +118,11 @@ def _find_corpora(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:
 def _follow_in_corpus(
     stores: RowStores, store: RowStore, listing: SourceListing, file: str, source_row: AnySourceRow
 ) -> FollowedRow:
-    def report_loss(outcome: str, detail: str) -> FollowedRow:
+    def lost_row(outcome: str, detail: str) -> FollowedRow:
         return FollowedRow(store, Fate(store.artifact, outcome, detail), None)
 
     if isinstance(source_row, LocalRow) and source_row.line is not None:
-        current = listing.row(file, source_row.row)
+        current = listing.row_address(file, source_row.row)
         if isinstance(current, LocalRow) and current.has_changed:
             what = "file changed after it was read; its line numbers are no longer valid"
             fix = f"write {source_row.path}#ROW with the bytes before the row in the old file, or run the recipe again"
@@ -131,23 +131,23 @@ def _follow_in_corpus(
     if isinstance(source_row, HubRow) and is_read_in_part:
         unread = unread_reason(listing.file_entry(file), source_row.row)
         if unread is not None:
-            return report_loss("not_read", unread)
+            return lost_row("not_read", unread)
     match = store.find_by_source(file, source_row.row)
     if match is not None:
         number, is_part = match
         return _follow_downstream(stores, store, number, "merged" if is_part else "document")
     reject = store.find_reject(file, source_row.row)
     if reject is not None:
-        return report_loss(reject[0], reject_summary(reject[1]))
+        return lost_row(reject[0], reject_summary(reject[1]))
     ledger = store.artifact.manifest.identity.ledger
     rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger does not name"
     is_numbered = is_read_in_part or has_numbered_rows(file)
     if is_read_in_part or (ledger.dropped and (not is_numbered or source_row.row < ledger.rows_in)):
-        return report_loss("dropped", f"by {rules}{'' if is_numbered else ', if a row begins at this byte'}")
+        return lost_row("dropped", f"by {rules}{'' if is_numbered else ', if a row begins at this byte'}")
     if ledger.dropped:
-        return report_loss("no_row", f"the source has {ledger.rows_in:,} rows")
+        return lost_row("no_row", f"the source has {ledger.rows_in:,} rows")
     hint = "`source_row` names a row, in files of lines by the bytes before it"
-    return report_loss("no_row", f"no row begins there; {hint}")
+    return lost_row("no_row", f"no row begins there; {hint}")
 
 
 def _follow_downstream(

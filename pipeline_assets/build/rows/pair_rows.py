@@ -62,7 +62,7 @@ class PairRows(RowStore):
     def origin(self, part: Part) -> TextSource:
         pair, listing = part.record, self.listing(part.source)
         digest = listing.file_entry(pair.file)["digest"]
-        return TextSource(pair.file, (listing.row(pair.file, pair.row),), digest, "not stated", "recipe")
+        return TextSource(pair.file, (listing.row_address(pair.file, pair.row),), digest, "not stated", "recipe")
 
 
 class EncodedPairs(RowStore):
@@ -100,7 +100,7 @@ class EncodedPairs(RowStore):
         ids = self.cache.token_ids(row_number, "pair")
         uid, split = bytes(self.cache.uids[row_number]).decode(), SPLITS[self.cache.splits[row_number]]
         part = Part(uid, split, SAMPLE_FILE, row_number, self._decode(row_number), tokens=len(ids))
-        return Row(row_number, (part,), ids=ids)
+        return Row(row_number, (part,), token_ids=ids)
 
     def row_of_token(self, position: int) -> int:
         raise UsageError("tokens of pairs have no position in a token file", self.artifact.folder, "use --row")

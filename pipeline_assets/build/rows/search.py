@@ -42,7 +42,7 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
     for corpus, names in zip(corpora, files, strict=True):
         schema, folder = corpus.schema, corpus.artifact.folder
         yield from (FoundRow("", folder, file, reason) for file, reason in names.items() if reason)
-        columns = schema.id, schema.file, schema.row, schema.text
+        columns = schema.id_column, schema.file_column, schema.row_column, schema.text_column
         for doc_id, file, row, text in corpus.read(*columns) if pattern or names else ():
             if pattern.search(text) if pattern else file in names:
                 place = f"{file} {format_row_position(file, row, None)}"

@@ -28,7 +28,7 @@ class SourceListing:
     corpus: Artifact
     root: Path
 
-    def row(self, file: str, row: int) -> AnySourceRow:
+    def row_address(self, file: str, row: int) -> AnySourceRow:
         """Return a row's address; `file` and `row` come from a Document's `meta`."""
         folder = input_folder_path(self.artifact.manifest, self.root)
         if folder is not None:
@@ -40,7 +40,7 @@ class SourceListing:
 
     def file_entry(self, file: str) -> Mapping[str, Any]:
         """Return the manifest entry of a file; InputError if it is missing."""
-        row = self.row(file, 0)
+        row = self.row_address(file, 0)
         name = row.file if isinstance(row, HubRow) else file
         for entry in self.artifact.manifest.identity.inputs:
             if entry["name"] == name:

@@ -51,20 +51,20 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     return _find_record(SourceFile(hub.fetch(row.dataset, row.commit, file).path, name, file.size), row.row)
 
 
-def _find_record(file: SourceFile, row: int) -> bytes:
-    """Return Parquet row number `row` as JSON, or the record beginning at byte `row`."""
+def _find_record(file: SourceFile, offset: int) -> bytes:
+    """Return Parquet row `offset` as JSON, or the record that begins at byte `offset`."""
     if detect_format(file.name) == "parquet":
-        return json.dumps(read_row(file.path, row), ensure_ascii=False, default=str).encode()
+        return json.dumps(read_row(file.path, offset), ensure_ascii=False, default=str).encode()
     records: Iterator[tuple[int, bytes]]
     if detect_format(file.name) == "csv":
         records = ((place, content) for place, content, _ in read_csv(file)[1])
     elif is_array_or_multiline_file(file):
         records = file_values(file)
     else:
-        records = split_lines(line_blocks(file, 0 if is_compressed(file) else row), None)
-    record = next((content for place, content in records if place == row), None)
+        records = split_lines(line_blocks(file, 0 if is_compressed(file) else offset), None)
+    record = next((content for place, content in records if place == offset), None)
     if record is None:
-        raise InputError(f"no row begins at byte {row:,}", file.path, "check that the file is the one that was read")
+        raise InputError(f"no row begins at byte {offset:,}", file.path, "check that the file is the one that was read")
     return record.rstrip(b"\r\n")
 
 

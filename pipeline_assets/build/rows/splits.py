@@ -106,7 +106,7 @@ class SplitRows(RowStore):
         belongs_to = split_rule(identity.recipe["valid_fraction"])(part.id)
         if belongs_to != identity.recipe["split"]:
             return Fate(self.artifact, "other_split", f"document belongs to {belongs_to}")
-        reject = self.find_reject_row(part.shard, part.shard_row)
+        reject = self.find_in_reject_file(part.shard, part.shard_row)
         if reject is not None:
             return Fate(self.artifact, "rejected", reject_summary(reject))
         upstream = {"source_shard": part.shard, "row": part.shard_row}

@@ -53,14 +53,14 @@ class Row:
 
     Attributes:
         first_token: Position of the row's first token in the token file; None for rows of text and pairs.
-        ids: Token ids without padding; None for rows of text.
-        padding: Number of padding tokens after `ids`.
+        token_ids: Token ids without padding; None for rows of text.
+        padding: Number of padding tokens after `token_ids`.
     """
 
     number: int
     parts: tuple[Part, ...]
     first_token: int | None = None
-    ids: NDArray[Any] | None = None
+    token_ids: NDArray[Any] | None = None
     padding: int = 0
 
 
@@ -128,14 +128,14 @@ class DisplayNames:
     """Words for a kind's artifacts and rows in the output of commands.
 
     Attributes:
-        group: Key of the kind's artifacts in JSON.
+        json_key: Key of the kind's artifacts in JSON.
         excerpt: Word that introduces the excerpt of a row's text.
         other_properties: Properties that are compared in addition to the text; empty if none.
         contents: Plural noun for the rows in error messages.
     """
 
     artifact: str
-    group: str
+    json_key: str
     row: str = "document"
     excerpt: str = "text"
     other_properties: str = ""
@@ -232,14 +232,14 @@ class RowStore(ABC):
         """Yield the unused input rows in a file of rejects, in order."""
         return read_structs(self.artifact.path(reject_file), Reject)
 
-    def find_reject_row(self, file: str, row: int, reject_file: str = REJECTS_FILE) -> Reject | None:
+    def find_in_reject_file(self, file: str, row: int, reject_file: str = REJECTS_FILE) -> Reject | None:
         """Find the reject of an input row in `reject_file`; None if missing."""
         return next((reject for reject in self.rejects(reject_file) if (reject.file, reject.row) == (file, row)), None)
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject] | None:
         """Find the outcome and reject of an input row; None if no reject file has the row."""
         for outcome, name in self.reject_files.items():
-            reject = self.find_reject_row(file, row, name)
+            reject = self.find_in_reject_file(file, row, name)
             if reject is not None:
                 return outcome, reject
         return None
@@ -284,10 +284,10 @@ def reject_summary(reject: Reject) -> str:
 
 
 def make_text_source(
-    listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str
+    listing: SourceListing, file: str, positions: Sequence[int], license_tag: str, evidence: str
 ) -> TextSource:
     """Return a TextSource of rows in a file, with the digest that the listing states."""
-    source_rows = tuple(listing.row(file, row) for row in rows)
+    source_rows = tuple(listing.row_address(file, row) for row in positions)
     return TextSource(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)
 
 

@@ -39,7 +39,7 @@ def _decode_texts(lines: bytes) -> Iterator[str]:
     return (text for text in texts if text.strip(_ASCII_BLANKS))
 
 
-def check_named_output(path: Path, option: str, format_: Format) -> None:
+def check_output_format(path: Path, option: str, format_: Format) -> None:
     """Check an output file; UsageError if its suffix belongs to another format."""
     check_output_file(path)
     if detect_format(path.name) not in (None, format_):

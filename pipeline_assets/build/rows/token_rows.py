@@ -162,7 +162,7 @@ class PackedRows(TokenRowStore):
         if draws:
             summaries = [draw.summary for draw in draws]
             return Fate(self.artifact, "drawn", "; ".join(summaries), facts=facts, lines=summaries)
-        reject = self.find_reject_row(f"{part.source}/{part.shard}", part.shard_row)
+        reject = self.find_in_reject_file(f"{part.source}/{part.shard}", part.shard_row)
         if reject is not None:
             facts["reject"] = msgspec.to_builtins(reject)
             return Fate(self.artifact, "rejected", str(reject), facts=facts, lines=[f"rejected  {reject}"])

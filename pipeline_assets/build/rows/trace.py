@@ -74,15 +74,15 @@ class TracedRow:
     """A document of an artifact, traced to its source.
 
     Attributes:
-        places: Requested parts of the document, as (row, part) pairs.
+        row_parts: Requested parts of the document, as (row, part) pairs.
         token: The requested token; None if a row or document was requested.
     """
 
     store: RowStore
-    places: Sequence[tuple[Row, Part]]
+    row_parts: Sequence[tuple[Row, Part]]
     text: TracedText
     token: Token | None = None
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def trace_row(store: RowStore, row_number: int) -> list[TracedRow]:
@@ -102,7 +102,7 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
     column = position - (row.first_token or 0)
     part = next((part for part in row.parts if part.column <= column < part.column + (part.tokens or 0)), None)
     if part is None:
-        tokens, first = len(row.ids) if row.ids is not None else 0, row.first_token or 0
+        tokens, first = len(row.token_ids) if row.token_ids is not None else 0, row.first_token or 0
         what = f"token {position:,} is padding: row {row.number:,} has {tokens:,} tokens of documents"
         raise UsageError(what, store.artifact.folder, f"choose {first:,} to {first + tokens - 1:,}")
     return _trace(store, [(row, part)], position, not store.mixes_documents)
@@ -110,38 +110,38 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
     """Trace the documents with an id, one per source or split; UsageError if none."""
-    places: dict[str, list[tuple[Row, Part]]] = {}
+    parts_by_source: dict[str, list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
         row = store.row_at(number)
         for part in row.parts:
             if part.id == row_id:
-                places.setdefault(part.source, []).append((row, part))
-    if not places:
+                parts_by_source.setdefault(part.source, []).append((row, part))
+    if not parts_by_source:
         what, fix = store.missing_message(row_id)
         raise UsageError(what, store.artifact.folder, fix)
-    return [_trace(store, source_places, None, True) for source_places in places.values()]
+    return [_trace(store, row_parts, None, True) for row_parts in parts_by_source.values()]
 
 
-def _trace(store: RowStore, places: Sequence[tuple[Row, Part]], position: int | None, with_figures: bool) -> TracedRow:
-    text = _row_text(store, places[0][1])
+def _trace(store: RowStore, row_parts: Sequence[tuple[Row, Part]], position: int | None, with_facts: bool) -> TracedRow:
+    text = _trace_text(store, row_parts[0][1])
     token, tokenizer = None, store.tokenizer
     if tokenizer is not None:
         ids = encode_document(tokenizer, text.part.text)
-        for row, part in places:
+        for row, part in row_parts:
             tokens = part.tokens or 0
-            own = row.ids[part.column : part.column + tokens] if row.ids is not None else ids[:0]
+            own = row.token_ids[part.column : part.column + tokens] if row.token_ids is not None else ids[:0]
             if not np.array_equal(own, ids[part.start : part.start + tokens]):
                 what = f"row {row.number:,} differs from the tokens of document {part.id!r} at column {part.column:,}"
                 raise InputError(what, store.artifact.folder, "run `corpusmill verify --upstream` on it")
         if position is not None:
-            [(row, part)] = places
+            [(row, part)] = row_parts
             # position in the document = start of the part in it + offset of the token in the part
             number = part.start + position - (row.first_token or 0) - part.column
             token = _describe_token(tokenizer, ids, number, position)
-    return TracedRow(store, places, text, token, store.part_facts(places[0][1]) if with_figures else {})
+    return TracedRow(store, row_parts, text, token, store.part_facts(row_parts[0][1]) if with_facts else {})
 
 
-def _row_text(store: RowStore, part: Part) -> TracedText:
+def _trace_text(store: RowStore, part: Part) -> TracedText:
     """Return the text of a part, traced through all upstream artifacts to its source."""
     text_store, text_part, row_id = store, part, store.upstream_id(part)
     derivation: list[tuple[Path, int]] = []

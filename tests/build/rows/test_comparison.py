@@ -33,7 +33,7 @@ def test_equal_digests_are_identical_and_no_file_is_read(ingest: Ingest, tmp_pat
     comparison = compare(a, b, SYSTEMS.kinds)
 
     assert comparison.is_identical
-    assert (comparison.counts, comparison.documents) == ((), ())
+    assert (comparison.counts, comparison.document_changes) == ((), ())
 
 
 def test_hub_files_and_row_groups_are_compared(ingest: Ingest) -> None:
@@ -69,7 +69,7 @@ def test_selections_are_compared_by_their_shards(build_train_split: BuildSplit, 
     replaced, added = comparison.changes["shards_selected"]
     assert replaced.startswith("shards/00001.jsonl.zst: ") and "none" not in replaced
     assert added.startswith("shards/00002.jsonl.zst: none → ")
-    assert comparison.documents == []
+    assert comparison.document_changes == []
     assert comparison.counts == [CountChange("documents", 20, 30), CountChange("shards", 2, 3)]
 
 
@@ -135,7 +135,7 @@ def test_documents_are_counted_by_id_and_by_text(ingest: Ingest) -> None:
     a = ingest({"a.parquet": pages(numbered(0, 30))}, root="a")
     b = ingest({"a.parquet": pages(numbered(7, 20) | numbered(20, 23, "other") | numbered(23, 31))}, root="b")
 
-    [documents] = compare(a, b, SYSTEMS.kinds).documents
+    [documents] = compare(a, b, SYSTEMS.kinds).document_changes
 
     assert documents.part is None
     assert documents.only_in_a == DocumentExamples(7, ["page-0", "page-1", "page-2", "page-3", "page-4"])
@@ -149,7 +149,7 @@ def test_the_number_of_parts_changes_nothing(ingest: Ingest, part_documents: int
     a = ingest({"a.parquet": pages(numbered(0, 30))}, root="a", rows_per_group=7, shard_text_bytes=1)
     b = ingest({"a.parquet": pages(numbered(10, 40))}, root="b", rows_per_group=4, shard_text_bytes=1)
 
-    [documents] = compare(a, b, SYSTEMS.kinds, part_documents).documents
+    [documents] = compare(a, b, SYSTEMS.kinds, part_documents).document_changes
 
     assert documents.only_in_a == DocumentExamples(10, ["page-0", "page-1", "page-2", "page-3", "page-4"])
     assert documents.only_in_b == DocumentExamples(10, ["page-30", "page-31", "page-32", "page-33", "page-34"])
@@ -162,7 +162,7 @@ def test_token_runs_are_compared_document_by_document(build_train_split: BuildSp
 
     comparison = compare(a, b, SYSTEMS.kinds)
 
-    [documents] = comparison.documents
+    [documents] = comparison.document_changes
     assert documents.only_in_a == DocumentExamples(2, ["page-0", "page-1"])
     assert documents.only_in_b == DocumentExamples(0, [])
     assert documents.in_both.documents == 8
@@ -178,7 +178,7 @@ def test_empty_split_has_no_documents_in_common(build_train_split: BuildSplit) -
 
     comparison = compare(a, b, SYSTEMS.kinds)
 
-    [documents] = comparison.documents
+    [documents] = comparison.document_changes
     assert (documents.only_in_a.documents, documents.only_in_b.documents, documents.in_both.documents) == (10, 0, 0)
     assert comparison.changes["recipe"] == ["token_budget: 1000 → 1"]
     assert CountChange("documents", 10, 0) in comparison.counts
@@ -200,7 +200,7 @@ def test_row_in_several_pools_is_compared_in_each(tmp_path: Path) -> None:
         for name, pool_rules in (("a", rules), ("b", {**rules, "solved": ("meta_correctness > 0.8",)}))
     )
 
-    [rows] = compare(a, b, SYSTEMS.kinds).documents
+    [rows] = compare(a, b, SYSTEMS.kinds).document_changes
 
     assert (rows.only_in_a, rows.only_in_b) == (DocumentExamples(1, ["row-1"]), DocumentExamples(0, []))
     assert rows.in_both == DocumentExamples(10, ["row-0", "row-1", "row-2", "row-3", "row-4"])

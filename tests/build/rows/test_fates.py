@@ -41,7 +41,7 @@ def write_notes(root: Path, rows: list[dict[str, object]]) -> None:
 
 
 def fates_in(row: FollowedRow, group: str) -> list[Fate]:
-    return [fate for store, fate in row.downstream if store.display_names.group == group]
+    return [fate for store, fate in row.downstream if store.display_names.json_key == group]
 
 
 KEPT: dict[str, object] = {"id": "kept", "text": "five words are in here", "license": "MIT"}

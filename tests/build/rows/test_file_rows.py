@@ -25,8 +25,8 @@ class Line(msgspec.Struct):
     split: str = "train"
 
 
-LINES = RowSchema("", Line, key=("split", "name"), source="split", text="text", file="place.file", row="place.row")
-TABLE = RowSchema("", None, key=("split", "name"), source="split", text="text", file="file", row="row")
+LINES = RowSchema("", Line, ("split", "name"), "split", "text", file_column="place.file", row_column="place.row")
+TABLE = RowSchema("", None, ("split", "name"), "split", "text", file_column="file", row_column="row")
 ROWS = [
     {"name": f"n{number}", "text": "é" * number, "split": "train", "file": "f", "row": number} for number in range(5)
 ]
@@ -49,7 +49,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RowSchema, P
 def test_columns_are_read_in_order(stored: tuple[RowSchema, Path]) -> None:
     schema, path = stored
 
-    rows = list(schema.read(path, [*schema.key, schema.file, schema.row]))
+    rows = list(schema.read(path, [*schema.key_columns, schema.file_column, schema.row_column]))
 
     assert rows == [("train", f"n{number}", "f", number) for number in range(5)]
 
@@ -57,9 +57,9 @@ def test_columns_are_read_in_order(stored: tuple[RowSchema, Path]) -> None:
 def test_first_row_with_matching_values_is_found(stored: tuple[RowSchema, Path]) -> None:
     schema, path = stored
 
-    assert schema.find(path, {schema.id: "n3"}) == schema.find(path, {schema.file: "f", schema.row: 3}) == 3
-    assert schema.find(path, {schema.source: "train"}) == 0
-    assert schema.find(path, {schema.id: "n3", schema.row: 4}) is None
+    sought = {schema.id_column: "n3"}, {schema.file_column: "f", schema.row_column: 3}, {schema.source_column: "train"}
+    assert [schema.find(path, values) for values in sought] == [3, 3, 0]
+    assert schema.find(path, {schema.id_column: "n3", schema.row_column: 4}) is None
 
 
 def test_single_row_is_read(stored: tuple[RowSchema, Path]) -> None:
@@ -67,7 +67,7 @@ def test_single_row_is_read(stored: tuple[RowSchema, Path]) -> None:
 
     record = schema.record_at(path, 4)
 
-    assert schema.read_columns(record, schema.id, schema.text, schema.row) == ("n4", "éééé", 4)
+    assert schema.read_columns(record, schema.id_column, schema.text_column, schema.row_column) == ("n4", "éééé", 4)
     assert "row 5 not found, because the file has 5 rows; run `corpusmill verify`" in refusal(
         lambda: schema.record_at(path, 5), InputError
     )

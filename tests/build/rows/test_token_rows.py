@@ -95,7 +95,7 @@ def test_segments_of_a_row_are_contiguous_and_peek_shows_their_texts(pack: Pack)
 
     for row in range(4):
         traced, preview = trace_row(store, row), peek(store, row)
-        parts = [part for document in traced for _, part in document.places]
+        parts = [part for document in traced for _, part in document.row_parts]
         assert [part.column for part in parts] == [sum(part.tokens for part in parts[:n]) for n in range(len(parts))]
         assert preview.parts == tuple(parts)
         assert sum(part.tokens for part in parts) + preview.padding == 64
@@ -110,12 +110,12 @@ def test_trace_of_a_document_lists_all_its_epochs_and_rows(pack: Pack, strategy:
     placements = []
 
     for page in PAGES:
-        [traced] = trace_id(store, page["key"])
-        assert read_source_line(traced)["key"] == page["key"]
-        draws = traced.figures["draws"]
+        [trace] = trace_id(store, page["key"])
+        assert read_source_line(trace)["key"] == page["key"]
+        draws = trace.facts["draws"]
         assert [draw["epoch"] for draw in draws] == list(range(len(draws)))
-        assert sum(draw["packed_tokens"] for draw in draws) == sum(part.tokens for _, part in traced.places)
-        placements += [(row.number, part.column, page["key"], part.start, part.tokens) for row, part in traced.places]
+        assert sum(draw["packed_tokens"] for draw in draws) == sum(part.tokens for _, part in trace.row_parts)
+        placements += [(row.number, part.column, page["key"], part.start, part.tokens) for row, part in trace.row_parts]
     parts = [(row, part) for row in range(40) for part in store.row_at(row).parts]
     expected = [(row, part.column, part.id, part.start, part.tokens) for row, part in parts]
     assert sorted(placements) == [placement for placement in expected if placement[2].startswith("p-")]
@@ -183,7 +183,7 @@ def test_document_is_followed_to_its_rows_or_to_its_drop_reason(pack: Pack) -> N
 
     for number in range(0, 40, 7):
         [followed] = follow_document(RowStores(SYSTEMS.kinds, lineage), f"l-{number}")
-        fates = {row_store.display_names.group: fate for row_store, fate in followed.downstream}
+        fates = {row_store.display_names.json_key: fate for row_store, fate in followed.downstream}
         if number % 2:
             assert fates["deduplicated"].outcome == "exact_duplicate"
             assert "packed" not in fates  # no set could draw it

@@ -52,7 +52,7 @@ def test_random_token_is_traced_to_its_place_in_its_source_row_and_back(
     for position in [0, len(ids) - 1, *positions]:
         traced = trace_token(splits[split], position)
 
-        [(sequence, part)], [source], token = traced.places, traced.text.source.rows, traced.token
+        [(sequence, part)], [source], token = traced.row_parts, traced.text.source.rows, traced.token
         row = source_tables[source.path][source.row]
         text = row["text"].replace("\0", "").encode()
         prefix = vocabulary.decode_bytes(ids[sequence.first_token : position].tolist())
@@ -88,11 +88,11 @@ def test_trace_names_the_file_of_the_hub_and_the_document_of_the_shard(
     assert text.store.artifact.folder == snapshot
     assert traced.token is None
     assert splits["train"].find(part.id) == [7]
-    assert trace_token(splits["train"], traced.places[0][0].first_token).places[0][0].number == 7
+    assert trace_token(splits["train"], traced.row_parts[0][0].first_token).row_parts[0][0].number == 7
 
 
 def test_token_is_shown_with_24_tokens_before_and_after(splits: dict[str, SplitRows]) -> None:
-    [(row, part)] = trace_row(splits["train"], 7)[0].places
+    [(row, part)] = trace_row(splits["train"], 7)[0].row_parts
     tokens = [trace_token(splits["train"], row.first_token + number).token for number in range(part.tokens)]
     texts = [token.text for token in tokens]
     assert "\N{REPLACEMENT CHARACTER}" not in "".join(texts)
@@ -114,7 +114,7 @@ def test_removed_nul_characters_shift_no_token(
     train = build_megatron(recipe, tmp_path / "data", "train")
     split = open_split_rows(train.folder, tmp_path / "data")
     [traced] = trace_row(split, 119)
-    [(row, part)] = traced.places
+    [(row, part)] = traced.row_parts
 
     tokens = [trace_token(split, row.first_token + number).token for number in range(part.tokens)]
 
@@ -127,7 +127,7 @@ def test_tokens_within_a_character_join_to_the_text(built: Built, tmp_path: Path
     train = built()["train"]
     split = open_split_rows(train.folder, tmp_path / "data")
     [traced] = trace_id(split, "page-8")
-    [(row, part)] = traced.places
+    [(row, part)] = traced.row_parts
 
     tokens = [trace_token(split, row.first_token + number).token for number in range(part.tokens)]
 

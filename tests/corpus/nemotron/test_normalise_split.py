@@ -205,7 +205,7 @@ def test_rows_of_another_revision_are_compared_by_their_ids(tmp_path: Path) -> N
     a = build(tmp_path / "a", write(tmp_path / "1", first))
     b = build(tmp_path / "b", write(tmp_path / "2", second[:2], second[2:]))
 
-    [changes] = document_changes(a, b, SYSTEMS.kinds, max_part_documents=3)
+    [changes] = document_changes(a, b, SYSTEMS.kinds, max_sorted_rows=3)
 
     groups = (changes.only_in_a, changes.only_in_b, changes.changed, changes.relabelled)
     assert changes.in_both.documents == 5

@@ -97,8 +97,8 @@ def test_a_document_is_found_in_every_row_with_its_tokens(shards: Artifact) -> N
     parts = [(row, part) for row in range(len(store)) for part in store.row_at(row).parts]
 
     for doc_id in {part.id for _, part in parts}:
-        [traced] = trace_id(store, doc_id)
-        assert [(row.number, part) for row, part in traced.places] == [pair for pair in parts if pair[1].id == doc_id]
+        [trace] = trace_id(store, doc_id)
+        assert [(row.number, part) for row, part in trace.row_parts] == [pair for pair in parts if pair[1].id == doc_id]
 
 
 def test_each_document_is_followed_to_its_tokens_or_to_the_remainder(shards: Artifact) -> None:
@@ -114,7 +114,7 @@ def test_each_document_is_followed_to_its_tokens_or_to_the_remainder(shards: Art
         outcomes.append(fate.outcome)
         if fate.row_number is not None:
             [traced] = trace_id(store, f"p-{number}")
-            first, end = traced.places[0], traced.places[-1]
+            first, end = traced.row_parts[0], traced.row_parts[-1]
             assert fate.place["first_token"] == first[0].first_token + first[1].column
             assert fate.place["last_token"] == min(end[0].first_token + end[1].column + end[1].tokens - 1, limit)
     assert set(outcomes) == {"in_rows", "in_remainder"}
