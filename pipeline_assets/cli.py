@@ -25,7 +25,7 @@ from typer.exceptions import TyperException
 
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED_NAMES
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
-from pipeline_assets.commands.settings import HELP_PANEL, Settings, export_settings, signature_parameters
+from pipeline_assets.commands.settings import HELP_PANEL, Settings, set_variables, signature_parameters
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import check_log_format
 
@@ -163,7 +163,7 @@ def _set_leading_options(**values: Any) -> None:
     """Set environment variables for the options that precede the command's name."""
     if values["data"] == "":
         raise _empty_path_error("--data")
-    export_settings({name: value for name, value in values.items() if name != "version"})
+    set_variables({name: value for name, value in values.items() if name != "version"})
 
 
 _set_leading_options.__signature__ = inspect.Signature([*signature_parameters(_LeadingOptions)])  # type: ignore[attr-defined]

@@ -51,7 +51,7 @@ class BuildFlags:
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts that other settings built.")] = False
     strict: Strict = False
 
-    def run_settings(self, root: Path) -> Run:
+    def start_run(self, root: Path) -> Run:
         """Read run settings from these options and the environment; start logs on stderr."""
         variables = _DEFAULT_SETTINGS | {name: value for name, value in os.environ.items() if value}
         remote = remote_launcher_factory(variables)
@@ -77,7 +77,7 @@ class BuildOptions(BuildFlags):
     @functools.cached_property
     def run(self) -> Run:
         self.with_absolute_root()  # raises for a root that cannot be one
-        return self.run_settings(self.out_dir)
+        return self.start_run(self.out_dir)
 
     def write_recipe(self, recipe_class: type[RecipeT], content: Mapping[str, Any]) -> tuple[RecipeT, Path]:
         """Write a recipe to the data root; print its path, and return recipe and path."""

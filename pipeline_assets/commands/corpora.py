@@ -49,7 +49,7 @@ Proposer = Annotated[
     SetsKeys("dedup.near.faiss"),
 ]
 RecipeOrSection = Annotated[str, typer.Option(help="Recipe, or a YAML file with only this section.")]
-_CURVE_KEYS = (
+_EXPLAIN_KEYS = (
     "near.threshold",
     "near.minhash.permutations",
     "near.minhash.bands",
@@ -95,7 +95,7 @@ class FolderOptions(BuildFlags):
             what = f"warning: {self.out_dir} is in none of the folders of {root} with artifacts"
             echo(f"{what}: status, gc, forget and trace will not find the new artifact; {fix}", err=True)
         target = replace(target, folder=self.relative_folder, copy_name=None)
-        build_targets(upstream_first([target]), self.run_settings(self.root), self.strict, format_lines)
+        build_targets(upstream_first([target]), self.start_run(self.root), self.strict, format_lines)
 
 
 def dedup(
@@ -162,7 +162,7 @@ def _raise_if_keys_set(keys: RecipeContent, section: type[RecipeSection], sectio
 
 
 def explain(
-    dedup_keys: Annotated[RecipeContent, SectionOptions(DedupRecipe, _CURVE_KEYS)],
+    dedup_keys: Annotated[RecipeContent, SectionOptions(DedupRecipe, _EXPLAIN_KEYS)],
     proposer: Proposer = "minhash",
     as_json: AsJson = False,
 ) -> None:

@@ -17,7 +17,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
-from pipeline_assets.commands.settings import Settings, export_settings, signature_parameters
+from pipeline_assets.commands.settings import Settings, set_variables, signature_parameters
 from pipeline_assets.commands.terminal import explain_recipe_keys, resume_hint, running_command
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.command_option import Option
@@ -83,7 +83,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     flat_parameters |= settings
 
     def run(**values: Any) -> None:
-        export_settings({name: values[name] for name in settings})
+        set_variables({name: values[name] for name in settings})
         ProvenanceRecorder.record_command(running_command())
         try:
             with (

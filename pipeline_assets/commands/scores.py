@@ -240,7 +240,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     token_tables = {name.removesuffix("tokens.npy") + "rows.parquet" for name in names if name.endswith("/tokens.npy")}
     tables = [name for name in names if name.endswith(".parquet") and name not in token_tables]
     chosen = [name for name in tables if not folders or any(f"/{folder}" in f"/{name}" for folder in folders)]
-    for name, stored in _stored_splits(chosen).items():
+    for name, stored in _splits_by_file(chosen).items():
         split = _INVALID_IN_SPLIT_NAME.sub("_", stored) or "_"
         if (other := stored_names.setdefault(split, stored)) != stored:
             what = f"the files of {other!r} and of {stored!r} would be one split, {split}"
@@ -255,7 +255,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     return {"dataset": path.name if path else pool, **section, "splits": list(files), "files": files}
 
 
-def _stored_splits(names: Sequence[str]) -> dict[str, str]:
+def _splits_by_file(names: Sequence[str]) -> dict[str, str]:
     """Map the file names of pools to split names.
 
     A split name that several datasets share becomes `DATASET/SPLIT`, because rows of two datasets may have equal ids.

@@ -48,7 +48,7 @@ class Settings:
     ] = None
 
 
-def export_settings(values: Mapping[str, Any]) -> None:
+def set_variables(values: Mapping[str, Any]) -> None:
     """Set the environment variables of all settings that the user passed."""
     for name, value in values.items():
         if value is not None and value is not False:
