@@ -104,7 +104,7 @@ def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]
             "dropped": {"doc_id": new.doc_id, "source": new.source},
             "similarity": new.similarity,
             "passages": [
-                {"kept": passage.old, "dropped": passage.new, "is_equal": passage.is_equal}
+                {"kept": passage.kept, "dropped": passage.dropped, "is_equal": passage.is_equal}
                 for passage in _compare_texts(documents[positions[old]].text, documents[positions[new]].text)
             ],
         }

@@ -129,14 +129,14 @@ def check_evaluation_sets(
     A build needs them if a target of the kind `kind_name` is missing or stale. Raise InputError if a file cannot be
     read, and UsageError if a file is missing or lacks a column.
     """
-    from pipeline_assets.corpus.decontamination.evaluation_items import check_first_items
+    from pipeline_assets.corpus.decontamination.evaluation_items import check_item_columns
 
     if section is None or not is_to_be_built(targets, kind_name, root):
         return
     for evaluation in section.evaluation:
         folder = source_path(evaluation.path)
         if source_url(folder) is None:
-            check_first_items(list_files(root / folder, evaluation.files), evaluation)
+            check_item_columns(list_files(root / folder, evaluation.files), evaluation)
 
 
 def check_near_search(

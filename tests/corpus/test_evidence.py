@@ -160,5 +160,5 @@ def test_passages_contain_both_texts_and_mark_differences(old: str, new: str) ->
     for text, side in ((old, 0), (new, 1)):
         assert re.findall(r"\w+", " ".join(passage[side] for passage in passages)) == re.findall(r"\w+", text)
     for passage in passages:
-        same = re.findall(r"\w+", passage.old.lower()) == re.findall(r"\w+", passage.new.lower())
+        same = re.findall(r"\w+", passage.kept.lower()) == re.findall(r"\w+", passage.dropped.lower())
         assert same == passage.is_equal

@@ -50,14 +50,14 @@ _encoder = msgspec.json.Encoder()
 class DecontaminationRules:
     """Rules and index of a decontamination, for worker processes.
 
-    `sets` are the names of the evaluation sets, in the order of the index. Each process loads the index by
-    `load_index(index_folder, digests)`, where `digests` are the hashes of its files.
+    `set_names` are the names of the evaluation sets, in the order of the index. Each process loads the index by
+    `load_index(index_folder, index_digests)`, where `index_digests` are the hashes of its files.
     """
 
     recipe: DecontaminationRecipe
-    sets: tuple[str, ...]
+    set_names: tuple[str, ...]
     index_folder: Path = field(metadata=NOT_DIGESTED)
-    digests: tuple[str, ...]
+    index_digests: tuple[str, ...]
 
 
 def decontaminate_shard(
@@ -74,7 +74,7 @@ def decontaminate_shard(
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
-    index = item_index.load_index(rules.index_folder, rules.digests)
+    index = item_index.load_index(rules.index_folder, rules.index_digests)
     name = f"{shard.name}{SUFFIX}"
     kept_name, contaminated_name = f"{SHARDS_FOLDER}/{name}", f"{_CONTAMINATED_FOLDER}/{name}"
     with (
@@ -97,7 +97,7 @@ def decontaminate_shard(
 
 def load_decontamination(rules: DecontaminationRules) -> None:
     """Load the index and compiled code of `decontaminate_shard` into this process."""
-    index = item_index.load_index(rules.index_folder, rules.digests)
+    index = item_index.load_index(rules.index_folder, rules.index_digests)
     table, first = index.table, int(index.table.first_words[0])
     ngram = table.text[table.begins[first] : table.begins[first + int(table.sizes[0])]]
     find_contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
@@ -160,7 +160,7 @@ def _describe_contamination(
     id_start = int(items.id_ends[name - 1]) if name else 0
     few_left = cut is not None and np.count_nonzero(~contamination.is_removed) < cut.min_kept_words
     by_set = Counter(
-        rules.sets[number]
+        rules.set_names[number]
         for item in contamination.item_numbers.tolist()
         for number in items.sets[items.first_names[item] : items.first_names[item + 1]].tolist()
     )
@@ -168,12 +168,12 @@ def _describe_contamination(
         doc_id=document.doc_id,
         action="dropped" if cut is None or few_left else "cut",
         reason="few_words_left" if few_left else "contaminated",
-        evaluation_set=rules.sets[items.sets[name]],
+        evaluation_set=rules.set_names[items.sets[name]],
         item=items.ids[id_start : int(items.id_ends[name])].tobytes().decode(),
         overlap=contamination.shared_ngrams / item_ngrams,
         shared_ngrams=contamination.shared_ngrams,
         item_ngrams=item_ngrams,
-        items={name: by_set[name] for name in rules.sets if name in by_set},
+        items={name: by_set[name] for name in rules.set_names if name in by_set},
         spans=spans,
         excerpt=text[start : min(end, start + _EXCERPT_CHARACTERS)],
         source=shard.source,

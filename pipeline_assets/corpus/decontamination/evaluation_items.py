@@ -38,7 +38,7 @@ def read_items(evaluation_set: EvaluationSet) -> Iterator[EvaluationItem]:
         yield from _read_file(file, evaluation_set.recipe)
 
 
-def check_first_items(files: Iterable[SourceFile], recipe: EvaluationRecipe) -> None:
+def check_item_columns(files: Iterable[SourceFile], recipe: EvaluationRecipe) -> None:
     """Read each file of a set until every column has been found.
 
     Raise the errors of `read_items`. Mostly, only the first row of a file is read.

@@ -76,12 +76,12 @@ class _GatheredItems(NamedTuple):
     """Items with enough words, gathered from all evaluation sets.
 
     Attributes:
-        texts: Item number of each normalized text.
+        number_by_text: Item number of each normalized text.
         hashes: Word hashes of each item, by item number.
         names: Names of all items, in the order in which they were read; an item may have several.
     """
 
-    texts: dict[bytes, int]
+    number_by_text: dict[bytes, int]
     hashes: list[NDArray[np.uint64]]
     names: list[_ItemName]
 
@@ -100,7 +100,7 @@ def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, fo
     gathered = _GatheredItems({}, [], [])
     counts = [_gather_items(evaluation_set, number, recipe, gathered) for number, evaluation_set in enumerate(sets)]
     # Join all items as one text, with a space after each word.
-    text = np.frombuffer(b" ".join([*gathered.texts, b""]), np.uint8)
+    text = np.frombuffer(b" ".join([*gathered.number_by_text, b""]), np.uint8)
     begins = np.concatenate(([0], np.flatnonzero(text == ord(" ")) + 1))
     words = Words(text, begins, np.concatenate(gathered.hashes))
     item_word_counts = np.array([len(hashes) for hashes in gathered.hashes], np.int64)
@@ -147,7 +147,7 @@ def _gather_items(
             if len(hashes) < recipe.min_item_words:
                 counts["too_short"] += 1
                 continue
-            item_number = gathered.texts.setdefault(batch.text[start:stop].tobytes(), len(gathered.hashes))
+            item_number = gathered.number_by_text.setdefault(batch.text[start:stop].tobytes(), len(gathered.hashes))
             if item_number == len(gathered.hashes):
                 gathered.hashes.append(hashes.copy())
             else:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
-from pipeline_assets.corpus.dedup.words import POLYNOMIAL, SPACE, NormalizedBatch
+from pipeline_assets.corpus.dedup.words import POLYNOMIAL, SPACE_BYTE, NormalizedBatch
 
 
 class Words(NamedTuple):
@@ -30,7 +30,7 @@ class Words(NamedTuple):
 
 def split_words(batch: NormalizedBatch) -> Words:
     """Return all words of a batch, one document after the other."""
-    blanks = np.flatnonzero(batch.text == SPACE)[: len(batch.word_hashes)]
+    blanks = np.flatnonzero(batch.text == SPACE_BYTE)[: len(batch.word_hashes)]
     return Words(batch.text, np.concatenate(([0], blanks + 1)), batch.word_hashes)
 
 

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen_rows
 from pipeline_assets.corpus.dedup.sketches import BANDS_WORK_FOLDER, BITS_WORK_FOLDER
-from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, is_first_in_group, sorted_pairs, write_pairs
+from pipeline_assets.corpus.dedup.sorted_runs import RUN_PAIRS, KeyRange, is_first_in_group, sorted_pairs, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
@@ -100,7 +100,7 @@ def _propose_in_bucket(
     for priorities in blocks():
         size += len(priorities)
         first_priorities = np.sort(np.append(first_priorities, priorities))[:max_compared]
-    run_documents = max(MAX_PAIRS // max_compared, 1)  # later documents in a run of pairs
+    run_documents = max(RUN_PAIRS // max_compared, 1)  # later documents in a run of pairs
     files, proposed = list[OutputFile](), 0
     for priorities in blocks():
         later = np.sort(priorities[~is_from_seen_corpus(priorities)])
@@ -114,11 +114,11 @@ def _propose_in_bucket(
 
 
 def _pair_spans(pair_counts: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Divide rows into spans [first, stop) of about `MAX_PAIRS` pairs each.
+    """Divide rows into spans [first, stop) of about `RUN_PAIRS` pairs each.
 
     `pair_counts` has the number of pairs of each row, shape (rows,).
     """
     total = np.cumsum(pair_counts)
     # A span ends after the row that reaches a multiple of the limit. The sum of `total[-1:]` is 0 without rows.
-    bounds = np.searchsorted(total, np.arange(MAX_PAIRS, total[-1:].sum(), MAX_PAIRS)) + 1
+    bounds = np.searchsorted(total, np.arange(RUN_PAIRS, total[-1:].sum(), RUN_PAIRS)) + 1
     return list(itertools.pairwise([0, *np.unique(np.append(bounds, len(pair_counts))).tolist()]))

@@ -187,35 +187,35 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 class Passage(NamedTuple):
     """Passage of two texts; `is_equal` is True if the normalized words are equal."""
 
-    old: str
-    new: str
+    kept: str
+    dropped: str
     is_equal: bool
 
 
-def compare_words(old: str, new: str, context_words: int) -> Iterator[Passage]:
+def compare_words(kept: str, dropped: str, context_words: int) -> Iterator[Passage]:
     """Yield the passages of two texts, compared by their normalized words.
 
     Up to `context_words` equal words are kept on each side of a difference. Two or more other equal words in a row are
     replaced by their count.
     """
-    before, after = (list(_WORD.finditer(text)) for text in (old, new))
+    a_words, b_words = (list(_WORD.finditer(text)) for text in (kept, dropped))
     # Lower each character as `words.normalize` does.
-    old_keys, new_keys = (["".join(char.lower()[0] for char in word[0]) for word in words] for words in (before, after))
-    opcodes = difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_opcodes()
+    a_keys, b_keys = (["".join(char.lower()[0] for char in word[0]) for word in words] for words in (a_words, b_words))
+    opcodes = difflib.SequenceMatcher(None, a_keys, b_keys, autojunk=False).get_opcodes()
     for kind, a, a_stop, b, b_stop in opcodes:
         if kind == "equal":
             head_words = context_words * (b > 0 or a > 0)
-            tail_words = context_words * (b_stop < len(after) or a_stop < len(before))
-            old_side = _shorten(old, before, a, a_stop, head_words, tail_words)
-            new_side = _shorten(new, after, b, b_stop, head_words, tail_words)
-            yield from (Passage(*pieces, True) for pieces in zip(old_side, new_side, strict=True))
+            tail_words = context_words * (b_stop < len(b_words) or a_stop < len(a_words))
+            kept_side = _shorten(kept, a_words, a, a_stop, head_words, tail_words)
+            dropped_side = _shorten(dropped, b_words, b, b_stop, head_words, tail_words)
+            yield from (Passage(*pieces, True) for pieces in zip(kept_side, dropped_side, strict=True))
         else:
-            yield Passage(_original_text(old, before, a, a_stop), _original_text(new, after, b, b_stop), False)
+            yield Passage(_original_text(kept, a_words, a, a_stop), _original_text(dropped, b_words, b, b_stop), False)
 
 
-def word_diff(old: str, new: str, context_words: int = 6) -> Iterator[str]:
-    """Yield equal passages as in `new`, and differences as `[-old-]{+new+}`."""
-    for removed, added, is_equal in compare_words(old, new, context_words):
+def word_diff(kept: str, dropped: str, context_words: int = 6) -> Iterator[str]:
+    """Yield equal passages as in `dropped`, and differences as `[-kept-]{+dropped+}`."""
+    for removed, added, is_equal in compare_words(kept, dropped, context_words):
         yield added if is_equal else f"[-{removed}-]" * bool(removed) + f"{{+{added}+}}" * bool(added)
 
 

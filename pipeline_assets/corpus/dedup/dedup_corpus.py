@@ -61,31 +61,31 @@ def dedup_corpus(
     sources: Mapping[str, Artifact],
     recipe: DedupRecipe,
     settings: RunSettings,
-    seen: Mapping[str, Artifact] = MappingProxyType({}),
+    seen_artifacts: Mapping[str, Artifact] = MappingProxyType({}),
 ) -> BuildResult:
     """Deduplicate the corpora of several sources together.
 
-    The documents of the signature stores `seen` precede the documents of the sources, and are never dropped.
+    The documents of the signature stores `seen_artifacts` precede the documents of the sources, and are never dropped.
 
     Files: a shard of kept documents for each input shard; `decisions.jsonl.zst`, a line for each document, in order;
     `edges.parquet` (not in the mode `exact`), the compared pairs whose similarity reaches the threshold; `groups.json`,
     the largest groups with samples; rejects, which are poison rows.
 
     Raises:
-        UsageError: No document has the quality column, an artifact in `seen` is not a signature store, its signatures
-            cannot be compared, or faiss is configured but not installed.
+        UsageError: No document has the quality column, one of `seen_artifacts` is not a signature store, its
+            signatures cannot be compared, or faiss is configured but not installed.
         InputError: A line is not a Document, a quality is not a number, two documents have the same id, or the number
             of documents exceeds 2**32.
     """
     if recipe.near is not None and recipe.near.faiss is not None:
         load_faiss()
-    stores = open_stores(seen, recipe)
-    shards = corpus_shards(sources, sum(store.document_count for store in stores))
+    seen_stores = open_stores(seen_artifacts, recipe)
+    shards = corpus_shards(sources, sum(store.document_count for store in seen_stores))
     documents = shards[-1].first_number + shards[-1].rows
     if documents > MAX_DOCUMENTS:
         what = f"deduplication is limited to {MAX_DOCUMENTS:,} documents, got {documents:,}"
         raise InputError(what, "the corpus", "split it into several corpora")
-    dedup = prepare_run(staging, shards, recipe, settings, stores)
+    dedup = prepare_run(staging, shards, recipe, settings, seen_stores)
     sketch_receipts = sketch_corpus(dedup)
     exact_copies = find_exact_copies(dedup, sketch_receipts) if recipe.mode != "near" else ExactCopies()
     near_duplicates = (

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.dedup.words import POLYNOMIAL, NormalizedBatch, mix_
 # Multipliers of MurmurHash3's 32-bit finalizer.
 _FIRST_MULTIPLIER, _SECOND_MULTIPLIER = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _16, _13 = np.uint32(16), np.uint32(13)
-_EMPTY = np.uint32(2**32 - 1)  # number in the signature of a document without shingles
+_NO_SHINGLES = np.uint32(2**32 - 1)  # number in the signature of a document without shingles
 _ONE = np.uint64(1)
 
 
@@ -96,7 +96,7 @@ def minhash_signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySke
     All numbers in the signature of a document without shingles are 2**32 - 1.
     """
     hashes, offsets = _text_shingles(batch, recipe.shingle_words)
-    signatures = np.full((len(batch.starts), recipe.permutations), _EMPTY)
+    signatures = np.full((len(batch.starts), recipe.permutations), _NO_SHINGLES)
     _fill_signatures(hashes, offsets, draw_permutations(recipe), signatures)
     return signatures
 
@@ -117,7 +117,7 @@ def _fill_signatures(
     permutations: NDArray[np.uint32],
     signatures: NDArray[np.uint32],
 ) -> None:
-    """Compute MinHash signatures in place; `signatures` must be filled with `_EMPTY`."""
+    """Compute MinHash signatures in place; `signatures` is full of `_NO_SHINGLES`."""
     # A pass takes four shingles, because reading and writing the signature costs as much as one shingle.
     a, b = permutations[0], permutations[1]
     for document in range(len(signatures)):

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns
-from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, Runs, divide_keys, write_pairs
+from pipeline_assets.corpus.dedup.sorted_runs import RUN_PAIRS, KeyRange, Runs, divide_keys, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import install_hint
@@ -35,7 +35,7 @@ logger = logging.getLogger("corpusmill")
 
 BLOCK_DOCUMENTS = 1 << 16
 _BATCH_QUERIES = 128  # queries in one search: if all match a whole block, the results take 100 MiB
-_GPU_NEAREST = 1024  # a GPU search returns this many nearest sketches, not all within a distance
+_GPU_NEIGHBOURS = 1024  # a GPU search returns this many nearest sketches, not all within a distance
 
 
 class _Sketches(NamedTuple):
@@ -108,7 +108,7 @@ def propose_neighbours(
     files: list[OutputFile] = []
     proposed = 0
     no_pairs = np.empty((2, 0), np.uint64)  # so that at least one run is written
-    for group in group_by_size(itertools.chain([no_pairs], near_pairs), lambda near: near.shape[1], MAX_PAIRS):
+    for group in group_by_size(itertools.chain([no_pairs], near_pairs), lambda near: near.shape[1], RUN_PAIRS):
         pairs = np.concatenate(group, axis=1)
         proposed += pairs.shape[1]
         files.append(write_pairs(folder, f"{block.name}-{len(files):05d}", pairs))
@@ -171,13 +171,13 @@ class _SketchIndex:
     def __init__(self, bits: NDArray[np.uint8], recipe: BinarySketchRecipe, device: int | None) -> None:
         faiss: Any = load_faiss()
         self._max_distance = recipe.max_distance
-        self._all = faiss.IndexBinaryFlat(recipe.bits)
-        self._all.add(np.ascontiguousarray(bits))
-        self._gpu: Any = None
+        self._cpu_index = faiss.IndexBinaryFlat(recipe.bits)
+        self._cpu_index.add(np.ascontiguousarray(bits))
+        self._gpu_index: Any = None
         if device is not None:
             config = faiss.GpuIndexBinaryFlatConfig()
             config.device = device
-            self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
+            self._gpu_index = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._cpu_index, config)
 
     def find_near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the pairs of near sketches, as two arrays of indices.
@@ -185,14 +185,14 @@ class _SketchIndex:
         The first array has indices in `queries`, which has the shape (queries, bytes). The second has indices of
         sketches in this index. Both arrays have the shape (pairs,) and are sorted by query, then by sketch.
         """
-        if self._gpu is None:
+        if self._gpu_index is None:
             query, neighbour = self._search_exhaustively(queries)
         else:
-            nearest = min(_GPU_NEAREST, self._all.ntotal)
-            distances, neighbours = self._gpu.search(queries, nearest)
+            nearest = min(_GPU_NEIGHBOURS, self._cpu_index.ntotal)
+            distances, neighbours = self._gpu_index.search(queries, nearest)
             is_near = distances <= self._max_distance
             # If even the farthest returned sketch is near, near ones may be missing: search this query on the CPU.
-            is_cut = is_near[:, -1] & (nearest < self._all.ntotal)
+            is_cut = is_near[:, -1] & (nearest < self._cpu_index.ntotal)
             query, column = np.nonzero(is_near & ~is_cut[:, None])
             cut_query, cut_neighbour = self._search_exhaustively(queries[is_cut])
             neighbour = np.concatenate([neighbours[query, column], cut_neighbour])
@@ -202,7 +202,7 @@ class _SketchIndex:
 
     def _search_exhaustively(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         # faiss excludes the radius itself, so it is one more. `limits` are the offsets of each query's results.
-        limits, _, neighbours = self._all.range_search(np.ascontiguousarray(queries), self._max_distance + 1)
+        limits, _, neighbours = self._cpu_index.range_search(np.ascontiguousarray(queries), self._max_distance + 1)
         return np.repeat(np.arange(len(queries)), np.diff(limits.astype(np.int64))), neighbours
 
 

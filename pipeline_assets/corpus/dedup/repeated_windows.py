@@ -50,7 +50,7 @@ _RUN_ROWS = 1 << 20  # 16 MiB, and several times as much while they are sorted
 _decoder = msgspec.json.Decoder(LicensedText)
 
 
-def select_shard(
+def select_in_shard(
     shard: DocumentShard,
     first_number: int,
     recipe: WindowRecipe,
@@ -103,7 +103,7 @@ class ShardRepeats:
     """Documents to drop from a shard, and its poison rows.
 
     Attributes:
-        dropped_range: Rows of the documents to drop, in the runs of `_decide_all`; None if no run exists.
+        dropped_range: Rows of the documents to drop, in the runs of `_decide_drops`; None if no run exists.
     """
 
     dropped_range: KeyRange | None
@@ -139,9 +139,9 @@ def find_repeating_documents(
         what = f"repetition is limited to {MAX_DOCUMENTS:,} documents, got {first_numbers[-1]:,}"
         raise InputError(what, "the source", "split it into several sources")
     numbered_shards = list(zip(shards, first_numbers, strict=False))
-    tasks = [Task.bind(select_shard, shard, first, recipe, refused_licences) for shard, first in numbered_shards]
+    tasks = [Task.bind(select_in_shard, shard, first, recipe, refused_licences) for shard, first in numbered_shards]
     window_receipts = list(run_stage("selected_windows", tasks, staging))
-    dropped = _drop_in_source(run_stage, staging, files_in(window_receipts), recipe, settings)
+    dropped = _find_dropped_documents(run_stage, staging, files_in(window_receipts), recipe, settings)
     poison_rows = (frozenset(receipt.notes[_POISON_ROWS_NOTE]) for receipt in window_receipts)
     return list(map(ShardRepeats, ranges_between(staging, dropped, first_numbers), poison_rows))
 
@@ -153,23 +153,23 @@ def load_kernels() -> None:
     _fill_dropped(empty, empty, np.empty(0, np.uint32), empty, 1, 2, np.zeros(1, np.uint8), empty, np.empty(0))
 
 
-def _drop_in_source(
+def _find_dropped_documents(
     run_stage: StageRunner[Task], staging: StagingView, window_runs: Runs, recipe: WindowRecipe, settings: RunSettings
 ) -> Runs:
     if not window_runs:
         return []
     rows, max_rows = sum(file.rows for file in window_runs), worker_bytes(settings) // _ROW_BYTES
     ranges = divide_keys(staging, window_runs, max(min(max_rows, -(-rows // min_tasks(settings))), 1), rows)
-    tasks = [Task.bind(_find_repeated, key_range, number) for number, key_range in enumerate(ranges)]
+    tasks = [Task.bind(_find_repeated_windows, key_range, number) for number, key_range in enumerate(ranges)]
     repeated_receipts = list(run_stage("repeated_windows", tasks, staging))
     counts = [receipt.counts["repeated_windows"] for receipt in repeated_receipts]
     window_offsets = np.cumsum([0, *counts]).astype(np.uint64)
     by_document = divide_keys(staging, files_in(repeated_receipts), max_rows)
-    decide = functools.partial(_decide_all, by_document, window_offsets, Fraction(recipe.max_share))
+    decide = functools.partial(_decide_drops, by_document, window_offsets, Fraction(recipe.max_share))
     return files_in(run_stage("repeating_documents", [Task("all", 0, decide)], staging))
 
 
-def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
+def _find_repeated_windows(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
     """Find the windows in a range of hashes that at least two documents have.
 
     Files: a run with a row for each repeated `window` of each document, sorted by the document's `number`. Rows also
@@ -197,7 +197,7 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
     return Receipt(files, {"repeated_windows": int(is_new.sum())})
 
 
-def _decide_all(
+def _decide_drops(
     ranges: Sequence[KeyRange],
     window_offsets: NDArray[np.uint64],
     max_share: Fraction,

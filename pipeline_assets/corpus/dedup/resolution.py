@@ -89,25 +89,25 @@ def drop_near_duplicates(edge_tables: Iterable[pa.Table], dropped_bitmap: NDArra
 
 @compiled
 def _choose_edges(
-    later: NDArray[np.uint64],
-    earlier: NDArray[np.uint64],
+    later_priorities: NDArray[np.uint64],
+    earlier_priorities: NDArray[np.uint64],
     intersection_sizes: NDArray[np.int64],
     union_sizes: NDArray[np.int64],
     dropped_bitmap: NDArray[np.uint8],
 ) -> NDArray[np.int64]:
     """Add near duplicates to `dropped_bitmap`; return one edge for each of them.
 
-    The first four arrays have the shape (edges,) and are sorted by `later`. The result has indices in these arrays.
+    The first four arrays have the shape (edges,) and are sorted by `later_priorities`. The result has indices in them.
     """
-    chosen = np.empty(len(later), np.int64)
+    chosen = np.empty(len(later_priorities), np.int64)
     count = start = 0
-    while start < len(later):
+    while start < len(later_priorities):
         best = _NO_EDGE
         stop = start
         # Among the edges from one later document to kept documents, find the most similar one.
-        while stop < len(later) and later[stop] == later[start]:
+        while stop < len(later_priorities) and later_priorities[stop] == later_priorities[start]:
             # Compare shared / union of both edges, multiplied by both unions: exact in integers. Ties keep the first.
-            if not is_member(dropped_bitmap, earlier[stop]) and (
+            if not is_member(dropped_bitmap, earlier_priorities[stop]) and (
                 best == _NO_EDGE
                 or intersection_sizes[stop] * union_sizes[best] > intersection_sizes[best] * union_sizes[stop]
             ):
@@ -116,7 +116,7 @@ def _choose_edges(
         if best != _NO_EDGE:
             chosen[count] = best
             count += 1
-            add_to_bitmap(dropped_bitmap, later[start : start + 1])
+            add_to_bitmap(dropped_bitmap, later_priorities[start : start + 1])
         start = stop
     return chosen[:count]
 
@@ -144,7 +144,7 @@ def write_decisions(
     bounds = [*(shard.first_number for shard in dedup.shards), dedup.document_count]
     copy_ranges = ranges_between(dedup.staging, exact_copies.runs, bounds)
     near_ranges = ranges_between(dedup.staging, near_duplicates.runs, bounds)
-    seen_stores = [replace(store, sets=()) for store in dedup.seen_stores]
+    seen_stores = [replace(store, set_files=()) for store in dedup.seen_stores]
     common = near_duplicates.dropped_originals_file, seen_stores, dedup.settings.zstd_level
     tasks = []
     for shard, sketch, *ranges in zip(dedup.shards, sketch_receipts, copy_ranges, near_ranges, strict=True):

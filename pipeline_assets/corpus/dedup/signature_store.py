@@ -87,7 +87,7 @@ class SeenStore:
         hashes: Runs of the hashes of normalized texts.
         bands: Runs of the keys of bands; empty in a store without bands.
         sketches: Runs of binary sketches; empty in a store without sketches.
-        sets: Files of the shingle sets of each shard; empty if the mode is `exact`.
+        set_files: Files of the shingle sets of each shard; empty if the mode is `exact`.
         source_starts: For each source in the store, the number of its first document, and its name.
     """
 
@@ -98,7 +98,7 @@ class SeenStore:
     hashes: SeenRuns
     bands: SeenRuns
     sketches: SeenRuns
-    sets: tuple[ShingleSetFiles, ...]
+    set_files: tuple[ShingleSetFiles, ...]
     source_starts: tuple[tuple[int, str], ...]
 
 

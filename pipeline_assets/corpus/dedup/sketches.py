@@ -86,7 +86,7 @@ def _sketch_documents(
     texts = [document.text.encode() for document in documents]
     batch = normalize(texts)
     text_bytes = np.fromiter(map(len, texts), np.int64, len(texts))
-    qualities = _qualities(rows, documents, shard, recipe.quality_column)
+    qualities = _read_qualities(rows, documents, shard, recipe.quality_column)
     own_numbers = np.array(rows, np.uint64) + np.uint64(shard.first_number)
     priorities = compute_priorities(own_numbers, recipe.selection, text_bytes, qualities)
     doc_ids = string_column([document.doc_id for document in documents])
@@ -116,7 +116,7 @@ def _sketch_documents(
     return tables
 
 
-def _qualities(
+def _read_qualities(
     rows: Sequence[int], documents: Sequence[RawDocument], shard: CorpusShard, column: str | None
 ) -> NDArray[np.float32]:
     qualities = np.full(len(documents), np.nan, np.float32)

@@ -27,7 +27,7 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, StagingView
 
 _PAIRS_FOLDER = f"{WORK_FOLDER}/pairs"
-MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
+RUN_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 KEYS_STOP = 2**64  # exclusive upper bound of all keys
 _INDEX_FILE, _ROW_DTYPE = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
 _CHECKSUM_DIGITS = 8  # hex digits of the checksum of the names

@@ -46,9 +46,9 @@ _SETS_DIVISOR = 2  # sets may use half of a worker's memory
 _INDEX_DTYPE = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
-def find_edges(dedup: DedupRun, pairs: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
-    """Verify proposed pairs; return the receipts of `write_sets` and `verify_pairs`."""
-    pair_runs = files_in(pairs)
+def find_edges(dedup: DedupRun, receipts: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
+    """Verify pairs of `receipts`; return receipts of `write_sets` and `verify_pairs`."""
+    pair_runs = files_in(receipts)
     compared = dedup.document_bitmap(pair_runs, "later", "earlier")
     words = recipe.proposer.shingle_words
     bits_by_shard = ((shard, pack_member_bits(shard, compared)) for shard in dedup.shards)
@@ -59,7 +59,7 @@ def find_edges(dedup: DedupRun, pairs: Sequence[Receipt], recipe: NearRecipe) ->
         for shard, receipt in zip(dedup.shards, set_receipts, strict=True)
         if receipt.files
     ]
-    seen = (files for store in dedup.seen_stores for files in store.sets)
+    seen = (files for store in dedup.seen_stores for files in store.set_files)
     sets_index = join_indices([*seen, *corpus_files], dedup.staging.path(_JOINT_INDEX_FILE))
     sets_bytes = dedup.worker_bytes // _SETS_DIVISOR
     common = (sets_index, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, compiled_inner, unaligned_u64_view
 from pipeline_assets.corpus.filters.characters import decode_multibyte, to_int64
 
-SPACE = 0x20
+SPACE_BYTE = 0x20
 POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # base of the polynomial that hashes several words, modulo 2**64
 _CODE_POINT_LIMIT = 0x40000  # Unicode has no letters or digits from here on
 _PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
@@ -118,7 +118,7 @@ def _normalize(
             character = to_int64(byte_table[text[position]])
             if character:  # one byte
                 normalized[out] = character
-                is_word = to_int64(character != SPACE)
+                is_word = to_int64(character != SPACE_BYTE)
                 word_starts[word_count] = out
                 word_count += is_word & ~was_word  # both are 0 or 1: a word begins where a 0 is followed by a 1
                 # Without a branch, whose mispredictions would cost more than the rest of the loop: the next character
@@ -129,8 +129,8 @@ def _normalize(
                 continue
             code_point, width = decode_multibyte(text, position)
             position += width
-            low = to_int64(code_point_table[code_point]) if code_point < _CODE_POINT_LIMIT else SPACE
-            is_word = to_int64(low != SPACE)
+            low = to_int64(code_point_table[code_point]) if code_point < _CODE_POINT_LIMIT else SPACE_BYTE
+            is_word = to_int64(low != SPACE_BYTE)
             word_starts[word_count] = out
             word_count += is_word & ~was_word
             normalized[out] = low  # the assignment keeps the lowest eight bits: the first byte
@@ -141,7 +141,7 @@ def _normalize(
             out += is_word | was_word
             was_word = is_word
         if was_word:  # the text ends with a word
-            normalized[out] = SPACE
+            normalized[out] = SPACE_BYTE
             out += 1
         stops[document] = max(out - 1, starts[document])  # without the last space; empty if there are no words
     first_words[len(lengths)] = word_count

@@ -115,7 +115,7 @@ def test_workers_memory_and_shard_sizes_change_no_decision_and_no_document(
 
 @pytest.mark.parametrize(
     ("module", "limit", "maximum"),
-    [*((candidates, "MAX_PAIRS", maximum) for maximum in (1, 5, 60)), (groups, "_BLOCK_DOCUMENTS", 7)],
+    [*((candidates, "RUN_PAIRS", maximum) for maximum in (1, 5, 60)), (groups, "_BLOCK_DOCUMENTS", 7)],
 )
 def test_number_of_runs_and_blocks_changes_no_pair_and_no_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, maximum: int

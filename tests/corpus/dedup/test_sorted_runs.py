@@ -115,7 +115,7 @@ def test_bucket_alone_has_the_pairs_that_it_has_among_others(
 ) -> None:
     files = write_runs(tmp_path, [[7] * 20, [7] * 30, [7]])
     [alone] = divide_keys(StagingView(tmp_path), files, 1000)
-    monkeypatch.setattr(candidates, "MAX_PAIRS", 50)
+    monkeypatch.setattr(candidates, "RUN_PAIRS", 50)
 
     among_others = propose(tmp_path, alone, max_compared)
     [_, bucket, _] = divide_keys(StagingView(tmp_path), files, 10)
