@@ -10,7 +10,7 @@ from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK
 from pipeline_assets.build.rows.derived import FilteredRows
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles
-from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all, resolve_filters
+from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all_documents, resolve_filters
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
 from pipeline_assets.spine.build_result import BuildResult
 
@@ -63,7 +63,7 @@ FILTERED = Kind(
     formats=frozenset({"jsonl"}),
     external_inputs=FilterFiles.from_manifest,
     row_store_class=FilteredRows,
-    keeps_all_documents=lambda recipe: keeps_all(
+    keeps_all_documents=lambda recipe: keeps_all_documents(
         FilterRecipe.from_content(recipe["filters"]), recipe["refuse_licences"]
     ),
     checks=(FILES_CHECK, LEDGER_CHECK),

@@ -16,9 +16,9 @@ BULLET = 8
 WORD = 16  # `\w` of a regular expression
 CLOSER = 32  # quotation marks and brackets that may follow the mark that ends a sentence
 TERMINAL = 64  # may end a line, according to a recipe
-COUNTED = 128  # hash, dot, ellipsis, line feed
+RARE_COUNTED = 128  # hash, dot, ellipsis, line feed
 
-LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
+LINE_FEED, HASH_SIGN, DOT = 0x0A, 0x23, 0x2E
 # The bullets that HTML lists turn into, and the hyphen and asterisk of plain text.
 BULLETS = "•‣◦▪▫■□●○▶–*-"
 _STRAIGHT_QUOTES = "\"'"
@@ -31,7 +31,7 @@ def character_classes(terminal_punctuation: str = "") -> NDArray[np.uint16]:
     The classes are from the Unicode data of this Python; the characters of `terminal_punctuation` get the bit TERMINAL.
     """
     bits = _unicode_bits().copy()
-    for characters, bit in ((BULLETS, BULLET), ("#.…\n", COUNTED), (terminal_punctuation, TERMINAL)):
+    for characters, bit in ((BULLETS, BULLET), ("#.…\n", RARE_COUNTED), (terminal_punctuation, TERMINAL)):
         bits[[ord(character) for character in characters]] |= bit
     return bits
 

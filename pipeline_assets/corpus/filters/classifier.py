@@ -20,7 +20,7 @@ from pipeline_assets.corpus.filters.text_batch import join_texts
 from pipeline_assets.spine.errors import InputError
 
 _HEADER = struct.Struct("<14id3i2q")  # magic, version, 12 settings, `t`; numbers of entries, words, labels; two counts
-_MAGIC, _VERSION, _SOFTMAX, _SUPERVISED, _MAX_WORDS = 793712314, 12, 3, 3, 16
+_MAGIC, _VERSION, _SOFTMAX, _SUPERVISED, _MAX_NGRAM_WORDS = 793712314, 12, 3, 3, 16
 _FNV_OFFSET, _FNV_PRIME, _LOW_32_BITS = np.uint64(2166136261), np.uint64(16777619), np.uint64(0xFFFFFFFF)
 _SIGN_SHIFT = np.uint64(31)
 _BYTE_SIGN_BITS, _HASH_SIGN_BITS = np.uint64(0xFFFFFF00), np.uint64(0xFFFFFFFF00000000)
@@ -38,7 +38,7 @@ class Classifier(NamedTuple):
         input_vectors: Vectors of words, then of n-grams by bucket; shape (rows, dimension).
         output_vectors: Vectors of labels, shape (labels, dimension).
         word_count: Number of words.
-        max_words: Maximum number of words in a word n-gram.
+        max_ngram_words: Maximum number of words in a word n-gram.
         ngram_characters: Minimum and maximum length of a character n-gram; a maximum of 0 disables character n-grams.
     """
 
@@ -46,7 +46,7 @@ class Classifier(NamedTuple):
     input_vectors: NDArray[np.float32]
     output_vectors: NDArray[np.float32]
     word_count: int
-    max_words: int
+    max_ngram_words: int
     ngram_characters: tuple[int, int]
 
 
@@ -77,7 +77,7 @@ def _parse_classifier(mapped_file: mmap.mmap) -> tuple[list[str], Classifier]:
     output_vectors, offset = _read_matrix(mapped_file, offset)
     shapes = (number + buckets, dimension), (labels, dimension)
     lacks_ngrams = buckets == 0 and (max_words > 1 or characters[1] > 0)
-    if (input_vectors.shape, output_vectors.shape) != shapes or lacks_ngrams or not 0 < max_words <= _MAX_WORDS:
+    if (input_vectors.shape, output_vectors.shape) != shapes or lacks_ngrams or not 0 < max_words <= _MAX_NGRAM_WORDS:
         raise ValueError("the sizes of its dictionary and matrices differ")
     hashes = hashed_words.hash_strings(*join_texts(words[:number]))
     table = hashed_words.build_table(hashes, np.arange(number, dtype=np.int32))
@@ -149,7 +149,7 @@ def label_probabilities(
     none of its words is in the dictionary and it has no n-gram.
     """
     probabilities = np.zeros((len(offsets) - 1, len(classifier.output_vectors)))
-    hidden, ngrams = np.empty(classifier.input_vectors.shape[1]), np.zeros(_MAX_WORDS, np.uint64)
+    hidden, ngrams = np.empty(classifier.input_vectors.shape[1]), np.zeros(_MAX_NGRAM_WORDS, np.uint64)
     for number in range(len(probabilities)):
         at, end, is_end, added, words = offsets[number], offsets[number + 1], False, 0, 0
         hidden[:] = 0  # sum of the vectors of `added` words and n-grams
@@ -171,7 +171,7 @@ def label_probabilities(
             added += 0 if is_end else _add_character_ngrams(text[start : at - 1], classifier, hidden)
             state |= _HASH_SIGN_BITS if state >> _SIGN_SHIFT else np.uint64(0)  # fastText extends the sign to 64 bits
             # `ngrams[size]` is the hash of the last `size` + 1 words: extend those of one word less, longest first.
-            for size in range(min(words, classifier.max_words - 1), 0, -1):
+            for size in range(min(words, classifier.max_ngram_words - 1), 0, -1):
                 ngrams[size] = ngrams[size - 1] * _NGRAM_PRIME + state
                 added += _add_ngram_vector(ngrams[size], classifier, hidden)
             ngrams[0] = state

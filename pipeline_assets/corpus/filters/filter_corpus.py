@@ -16,7 +16,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters import verdict
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.filter import Candidate, Measurement
-from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, FilterRecipe, keeps_all
+from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, FilterRecipe, keeps_all_documents
 from pipeline_assets.corpus.filters.step_process import StepProcess
 from pipeline_assets.corpus.formats.jsonl_rows import read_line
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
@@ -191,7 +191,7 @@ def filter_corpus(
     arguments = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
     tasks = [Task.bind(filter_shard, shard, **arguments) for shard in shards]
     counts = {count: corpus.manifest.identity.counts.get(name, 0) for count, name in _MANIFEST_COUNT_KEYS.items()}
-    if is_linked := keeps_all(recipe, refused_licences) and all(counts.values()):
+    if is_linked := keeps_all_documents(recipe, refused_licences) and all(counts.values()):
         settings = replace(settings, workers=0)  # workers would take longer to start than the hashes take
         tasks = [Task.bind(_link_shard, shard) for shard in shards]
     run = stage_runner(run_task, settings, no_warm_up if is_linked else functools.partial(load_filters, recipe))

@@ -344,6 +344,6 @@ def resolve_filters(content: Mapping[str, Any], files: FilterFiles | None, root:
     return FilterRecipe.from_content(content if files is None else files.check_and_resolve(content, root))
 
 
-def keeps_all(recipe: FilterRecipe, refused_licences: Collection[str]) -> bool:
+def keeps_all_documents(recipe: FilterRecipe, refused_licences: Collection[str]) -> bool:
     """Check whether no licence is refused and the recipe has no filter."""
     return recipe == FilterRecipe() and not refused_licences

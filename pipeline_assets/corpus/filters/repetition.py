@@ -185,15 +185,15 @@ def _is_same_word(
 
 
 @compiled_inner
-def _count_copies(first_words: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
+def _count_copies(first_words: NDArray[np.int32], count: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
     """Count the copied lines or paragraphs, and the characters in these copies.
 
     `first_words` has the first word of each line or paragraph, then the number of words in the document.
     """
     gram_ids, keys, slots, before = scratch.gram_ids, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
-    mask = _clear_slots(slots, items)
-    for item in range(items):
+    mask = _clear_slots(slots, count)
+    for item in range(count):
         start, stop = to_int64(first_words[item]), to_int64(first_words[item + 1])
         # An item is not a copy if fewer than all of its words occur at least twice.
         if before[stop] - before[start] < stop - start:

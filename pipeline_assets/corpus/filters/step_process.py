@@ -22,7 +22,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER
 
-_REPEAT_INTERVAL, _FIRST_REPEATED = 1000, 100  # one document in a thousand, and the first of each shard, run twice
+_REPEAT_INTERVAL, _REPEATED_AT_START = 1000, 100  # one document in a thousand, and the first of each shard, run twice
 _MAX_LOAD_S, _WALL_S_PER_CPU_S = 120, 20  # limits on the time of loading, and on the wall time of a document
 _MAX_KILLS = 16  # more in one shard suggest that the step is broken
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -66,7 +66,7 @@ class StepProcess:
                 killed the process twice or timed out.
         """
         started = time.perf_counter()
-        message = bytes([self._documents < _FIRST_REPEATED or self._documents % _REPEAT_INTERVAL == 0]) + line
+        message = bytes([self._documents < _REPEATED_AT_START or self._documents % _REPEAT_INTERVAL == 0]) + line
         self._documents += 1
         answer = self._request(message) or self._request(message) or StepAnswer("rejected", KILLED_WORKER)
         self.seconds += time.perf_counter() - started

@@ -104,7 +104,7 @@ def _section_thresholds(section: RecipeSection | None, rows: Sequence[_Threshold
             yield Threshold(reason, numerator, denominator, "<" if key.startswith("min_") else ">", number)
 
 
-class Limits(NamedTuple):
+class ThresholdArrays(NamedTuple):
     """Thresholds as arrays, for compiled code; shapes are (thresholds,).
 
     Attributes:
@@ -119,10 +119,10 @@ class Limits(NamedTuple):
     limits: NDArray[np.float64]
 
 
-def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
-    """Convert thresholds to the arrays of `Limits`."""
+def threshold_arrays(thresholds: Sequence[Threshold]) -> ThresholdArrays:
+    """Convert thresholds to arrays, for compiled code."""
     denominators = [-1 if threshold.denominator is None else threshold.denominator for threshold in thresholds]
-    return Limits(
+    return ThresholdArrays(
         np.array([threshold.numerator for threshold in thresholds], np.int64),
         np.array(denominators, np.int64),
         np.array([1.0 if threshold.dropped_side == ">" else -1.0 for threshold in thresholds], np.float64),
@@ -131,15 +131,15 @@ def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
 
 
 @compiled_inner
-def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
+def first_violation(counts: NDArray[np.int64], thresholds: ThresholdArrays) -> int:
     """Return the index of the first limit that a document's counts violate, or -1."""
-    for number in range(len(limits.numerators)):
-        value = float(counts[limits.numerators[number]])
-        if limits.denominators[number] >= 0:
-            divisor = float(counts[limits.denominators[number]])
+    for number in range(len(thresholds.numerators)):
+        value = float(counts[thresholds.numerators[number]])
+        if thresholds.denominators[number] >= 0:
+            divisor = float(counts[thresholds.denominators[number]])
             value = value / divisor if divisor else 0.0
         # The sign makes the difference positive on the side that drops; at the limit it is 0, and the document is kept.
-        if (value - limits.limits[number]) * limits.signs[number] > 0:
+        if (value - thresholds.limits[number]) * thresholds.signs[number] > 0:
             return number
     return -1
 
@@ -152,7 +152,7 @@ def _fill_text_counts(
     classes: NDArray[np.uint16],
     words: WordSpans,
     scratch: Scratch,
-    early_limits: Limits,
+    early_thresholds: ThresholdArrays,
     counts_repetition: bool,
     counts: NDArray[np.int64],
 ) -> None:
@@ -163,16 +163,16 @@ def _fill_text_counts(
     for document in range(len(offsets) - 1):
         start = offsets[document]
         find_words(text, start, offsets[document + 1] - start, classes, words, counts[document])
-        if counts_repetition and first_violation(counts[document], early_limits) < 0:
+        if counts_repetition and first_violation(counts[document], early_thresholds) < 0:
             count_repetition(u64_view[start:], words, scratch, counts[document])
 
 
 @compiled
-def first_violations(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
+def first_violations(counts: NDArray[np.int64], thresholds: ThresholdArrays) -> NDArray[np.int64]:
     """Return the `first_violation` of each document, from its row of `counts`."""
     failed = np.empty(len(counts), np.int64)
     for document in range(len(counts)):
-        failed[document] = first_violation(counts[document], limits)
+        failed[document] = first_violation(counts[document], thresholds)
     return failed
 
 
@@ -185,8 +185,8 @@ class ThresholdFilter(Filter):
     def __init__(self, recipe: FilterRecipe) -> None:
         self._classes = character_classes()
         self._thresholds = build_thresholds(recipe)
-        self._limits = threshold_limits(self._thresholds)
-        self._early_limits = threshold_limits(thresholds_before_repetition(recipe))
+        self._threshold_arrays = threshold_arrays(self._thresholds)
+        self._early_thresholds = threshold_arrays(thresholds_before_repetition(recipe))
         self._counts_repetition = recipe.repetition is not None
         self._reused = allocate_spans(_REUSED_BYTES), allocate_scratch(_REUSED_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
@@ -203,20 +203,20 @@ class ThresholdFilter(Filter):
         if not self._thresholds:
             return
         batch = join_texts([candidate.text for candidate in candidates])
-        counts = self._count_batch(batch, self._early_limits)
-        self._count_boilerplate(batch, counts, first_violations(counts, self._limits) < 0)
-        failed = first_violations(counts, self._limits)
+        counts = self._count_batch(batch, self._early_thresholds)
+        self._count_boilerplate(batch, counts, first_violations(counts, self._threshold_arrays) < 0)
+        failed = first_violations(counts, self._threshold_arrays)
         for document in np.flatnonzero(failed >= 0).tolist():
             candidates[document].fail(self._thresholds[failed[document]].measure(counts[document]))
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Measure a document by each threshold of the recipe."""
         batch = join_texts([candidate.text])
-        counts = self._count_batch(batch, threshold_limits([]))
+        counts = self._count_batch(batch, threshold_arrays([]))
         self._count_boilerplate(batch, counts, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
-    def _count_batch(self, batch: TextBatch, early_limits: Limits) -> NDArray[np.int64]:
+    def _count_batch(self, batch: TextBatch, early_thresholds: ThresholdArrays) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(TextCount)), np.int64)
         if self._stop_words is not None:
             max_counts = np.full(len(counts), self._max_stop_words)
@@ -227,7 +227,7 @@ class ThresholdFilter(Filter):
         words, scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
         u64_view, repeats = unaligned_u64_view(batch.text), self._counts_repetition
         arrays = batch.text, u64_view, batch.offsets, self._classes, words, scratch
-        _fill_text_counts(*arrays, early_limits, repeats, counts)
+        _fill_text_counts(*arrays, early_thresholds, repeats, counts)
         return counts
 
     def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], search_mask: NDArray[np.bool_]) -> None:

@@ -18,11 +18,11 @@ from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import WikipediaFilterRecipe
 
 # MediaWiki's tags that do not show their content as text, and all other tags.
-_HIDES_CONTENT = re.compile(
+_HIDING_TAG = re.compile(
     "categorytree|ce|charinsert|chem|gallery|graph|hiero|imagemap|includeonly|indicator|inputbox|langconvert|mapframe|"
     "maplink|math|phonos|ref|references|score|templatedata|templatestyles|timeline"
 )
-_SHOWS_CONTENT = re.compile(
+_SHOWING_TAG = re.compile(
     "abbr|b|bdi|bdo|big|blockquote|br|caption|center|cite|code|col|colgroup|data|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|"
     "i|ins|kbd|languages|li|link|mark|meta|noinclude|nowiki|ol|onlyinclude|p|poem|pre|q|rb|rp|rt|rtc|ruby|s|samp|section|"
     "small|source|span|strike|strong|sub|sup|syntaxhighlight|table|tbody|td|tfoot|th|thead|time|tr|translate|tt|tvar|u|"
@@ -81,12 +81,12 @@ def replace_markup(text: str) -> tuple[str, Counter[str]]:
             while unclosed > 0 and braces:
                 opening, width = braces.pop()
                 unclosed -= width
-        elif _HIDES_CONTENT.fullmatch(name):
+        elif _HIDING_TAG.fullmatch(name):
             if mark[1]:
                 opening = tags.pop(name, opening)
             elif not mark[0].endswith("/>"):
                 tags[name] = opening
-        elif name and not _SHOWS_CONTENT.fullmatch(name):
+        elif name and not _SHOWING_TAG.fullmatch(name):
             continue
         if opening < len(spans) and end - spans[opening][0] <= _MAX_CONTENT_CHARACTERS:
             # One span replaces the pair and everything between, so marks between them are no longer open.

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled_inner
 from pipeline_assets.corpus.filters.characters import (
-    COUNTED,
     DOT,
-    HASH,
+    HASH_SIGN,
     LINE_FEED,
+    RARE_COUNTED,
     SPACE,
     read_class_bits,
     to_index,
@@ -127,7 +127,7 @@ def find_words(
         alphabetic += is_letter & ~has_letter  # at the first letter of a word
         has_letter = (has_letter | is_letter) & ~is_space  # whitespace resets it for the next word
         symbols += bits >> 2 & 1  # SYMBOL is bit 2
-        if bits & COUNTED:  # one branch for the four rare characters that need more work
+        if bits & RARE_COUNTED:  # one branch for the four rare characters that need more work
             if byte == LINE_FEED:
                 if started > line:  # the line has a word, so the next word begins another line
                     words.lines[lines] = line = started
@@ -142,7 +142,7 @@ def find_words(
                 last_dot = at
                 counts[TextCount.ELLIPSES] += dots % 3 == 0  # each third dot of a run completes an ellipsis
             else:
-                counts[TextCount.HASHES if byte == HASH else TextCount.ELLIPSES] += 1
+                counts[TextCount.HASHES if byte == HASH_SIGN else TextCount.ELLIPSES] += 1
         at += width
     ends[ended] = byte_count  # the end of the last word, if no whitespace follows it
     characters_before[started] = word_characters
