@@ -22,7 +22,7 @@ from pipeline_assets.build import drive
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
-from pipeline_assets.corpus.nemotron.pools_recipe import DEFAULT_RULES, PoolsRecipe, capability_pool
+from pipeline_assets.corpus.nemotron.pools_recipe import DEFAULT_RULES, PoolsRecipe, pool_name_for
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.staging import StagingDir
@@ -122,7 +122,7 @@ def bare(folder: Path) -> dict[str, int]:
     target = folder / "bare"
     shutil.rmtree(target, ignore_errors=True)
     rules = {pool: [pl.sql_expr(condition) for condition in conditions] for pool, conditions in DEFAULT_RULES.items()}
-    rules |= {capability_pool(name): [pl.col("meta_capability_target") == name] for name in TARGETS}
+    rules |= {pool_name_for(name): [pl.col("meta_capability_target") == name] for name in TARGETS}
     counts = dict.fromkeys(sorted(rules), 0)
     for pool in rules:
         (target / pool).mkdir(parents=True)

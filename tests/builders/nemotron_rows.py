@@ -64,7 +64,7 @@ def rows_recipe(**changes: Any) -> RowsRecipe:
     """Build the recipe with some values changed; `loss` may be a kernel's mode."""
     loss = changes.get("loss")
     if isinstance(loss, AssistantAll | AssistantLast):
-        changes["loss"] = {"mode": loss.name, **vars(loss)}
+        changes["loss"] = {"mode": loss.name} | {key.removeprefix("has_"): value for key, value in vars(loss).items()}
     return RowsRecipe.model_validate({**SETTINGS.model_dump(), **changes})
 
 

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.nemotron.tools import declared_tools
 
 Load = Callable[..., ChatTemplate]
 DAY = "2026-01-31"
-ALL = AssistantAll(analysis=True, calls=True)
+ALL = AssistantAll(has_analysis=True, has_calls=True)
 QUESTION = {"role": "user", "content": "2 + 2?"}
 LOOKUP = {"id": "a", "type": "function", "function": {"name": "lookup", "arguments": {"word": "x y", "limit": 3}}}
 TALK = [

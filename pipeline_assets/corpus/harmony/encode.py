@@ -101,13 +101,13 @@ def _is_final(message: Message) -> bool:
 class AssistantAll:
     """Loss mode that selects the bodies of all assistant messages, with two options.
 
-    Bodies on the analysis channel are selected only if `analysis` is true, and arguments of calls only if `calls` is
-    true. A call on the analysis channel is selected only if both are true.
+    Bodies on the analysis channel are selected only if `has_analysis` is true, and arguments of calls only if
+    `has_calls` is true. A call on the analysis channel is selected only if both are true.
     """
 
     name: ClassVar = "assistant_all"
-    analysis: bool
-    calls: bool
+    has_analysis: bool
+    has_calls: bool
 
     @property
     def rule(self) -> str:
@@ -115,7 +115,7 @@ class AssistantAll:
 
         The version after the slash must increase when the loss spans of any text change.
         """
-        return f"assistant_all/1 analysis={str(self.analysis).lower()} calls={str(self.calls).lower()}"
+        return f"assistant_all/1 analysis={self.has_analysis} calls={self.has_calls}".lower()
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ def loss_message_indexes(parsed: ParsedText, loss_mode: LossMode) -> list[int]:
     return [
         number
         for number in assistant
-        if (loss_mode.analysis or messages[number].channel != "analysis")
-        and (loss_mode.calls or not messages[number].is_call)
+        if (loss_mode.has_analysis or messages[number].channel != "analysis")
+        and (loss_mode.has_calls or not messages[number].is_call)
     ]
 
 

@@ -80,7 +80,7 @@ def sql_functions() -> dict[str, Callable[..., Any]]:
     }
 
 
-def read_condition(condition: str, frame: "pl.DataFrame") -> "pl.Expr":
+def compile_condition(condition: str, frame: "pl.DataFrame") -> "pl.Expr":
     """Convert an SQL condition to a boolean expression of polars.
 
     The condition may use the columns of `frame`. `frame` has one row, with which types are checked.

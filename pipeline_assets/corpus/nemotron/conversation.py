@@ -275,11 +275,11 @@ def read_conversation(
         source_indexes, declared = reader.source_indexes, declared or {}
     turns, tokens, loss = read_train_turns(row, roles, counts), None, rules.loss_mode
 
-    def choose_loss_mode(parsed: ParsedText, numbers: Sequence[int]) -> encode.LossMode:
+    def choose_loss_mode(parsed: ParsedText, message_indexes: Sequence[int]) -> encode.LossMode:
         if not turns:
             return rules.loss_mode
         counting = encode.loss_message_indexes(parsed, rules.loss_mode)
-        trained = (number for number in counting if turns[source_indexes[kept[numbers[number]]]])
+        trained = (number for number in counting if turns[source_indexes[kept[message_indexes[number]]]])
         return encode.AssistantTurns(tuple(trained))
 
     if chat_template is not None:

@@ -44,7 +44,7 @@ _SUMMED_COLUMNS = {"tokens": "stats_tokens", "completion_tokens": "stats_complet
 
 
 @dataclass(frozen=True)
-class _Shard:
+class _SplitShard:
     """File of normalised rows, always read whole.
 
     `rows` is 0, so that the engine does not search the file for a poison row.
@@ -91,7 +91,7 @@ def deduplicate_split(
     duplicates = ((_shard_number(row.shard), row) for row in near)
     decided = _write_by_shard(staging, "decided", names, duplicates)
     shards = [
-        _Shard(name, path, rows.path(path), dropped_files[name], refused[name], decided[name])
+        _SplitShard(name, path, rows.path(path), dropped_files[name], refused[name], decided[name])
         for path, name in names.items()
     ]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
@@ -140,14 +140,14 @@ def _write_by_shard(
     return paths
 
 
-def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops_near_duplicates: bool) -> Receipt:
+def deduplicate_rows(shard: _SplitShard, window: Window, folder: StagingView, drops_near_duplicates: bool) -> Receipt:
     """Write two files: the kept rows of a shard, and its dropped rows.
 
     Near duplicates are tagged and kept, or dropped if `drops_near_duplicates`.
     """
     dropped_name = f"{WORK_FOLDER}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR_DUPLICATE: 0}, **dict.fromkeys(_SUMMED_COLUMNS, 0))
-    findings, first = _earlier_decisions(shard), 0
+    decisions, first = _earlier_decisions(shard), 0
     with (
         StoredParquet(shard.file) as file,
         ParquetOutput(folder.path(shard.path), SCHEMA, file.metadata.num_rows or 1) as output,
@@ -158,12 +158,12 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops_n
             tags: list[Decision | None] = []
             is_kept = np.ones(table.num_rows, bool)
             for row in range(table.num_rows):
-                finding = next(findings)
-                counts[_NEAR_DUPLICATE] += isinstance(finding, Decision)  # tagged rows too
-                if finding is None or (isinstance(finding, Decision) and not drops_near_duplicates):
-                    tags.append(finding)
+                decision = next(decisions)
+                counts[_NEAR_DUPLICATE] += isinstance(decision, Decision)  # tagged rows too
+                if decision is None or (isinstance(decision, Decision) and not drops_near_duplicates):
+                    tags.append(decision)
                 else:
-                    dropped_row = _to_dropped_row(finding, table, row, shard.path, first + row)
+                    dropped_row = _to_dropped_row(decision, table, row, shard.path, first + row)
                     is_kept[row] = False
                     counts[dropped_key(dropped_row.reason)] += 1
                     dropped.write_lines(_encoder.encode_lines([dropped_row]), 1)
@@ -176,7 +176,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops_n
     return Receipt([output.output(shard.path), dropped.output(dropped_name)], dict(counts))
 
 
-def _earlier_decisions(shard: _Shard) -> Iterator[DropRecord | Reject | Decision | None]:
+def _earlier_decisions(shard: _SplitShard) -> Iterator[DropRecord | Reject | Decision | None]:
     """Yield, for each row of a file, the decision of an earlier stage, or None.
 
     The iterator has no end. The three files of decisions number rows differently: `dropped_file` counts all rows,
@@ -191,15 +191,15 @@ def _earlier_decisions(shard: _Shard) -> Iterator[DropRecord | Reject | Decision
 
 
 def _to_dropped_row(
-    finding: DropRecord | Reject | Decision, table: pa.Table, table_row: int, shard_path: str, shard_row: int
+    decision: DropRecord | Reject | Decision, table: pa.Table, table_row: int, shard_path: str, shard_row: int
 ) -> DropRecord:
-    if isinstance(finding, DropRecord):
-        return finding
-    if isinstance(finding, Decision):
-        detail = f"{finding.duplicate_of}, similarity {finding.similarity}"
-        finding = Reject(shard_path, shard_row, _NEAR_DUPLICATE, detail)
+    if isinstance(decision, DropRecord):
+        return decision
+    if isinstance(decision, Decision):
+        detail = f"{decision.duplicate_of}, similarity {decision.similarity}"
+        decision = Reject(shard_path, shard_row, _NEAR_DUPLICATE, detail)
     file, position, row_id = (table[name][table_row].as_py() for name in ("source_file", "source_row", "id"))
-    return DropRecord(file, position, finding.reason, finding.detail, row_id, shard_path, shard_row)
+    return DropRecord(file, position, decision.reason, decision.detail, row_id, shard_path, shard_row)
 
 
 def _tag_duplicates(table: pa.Table, decisions: Sequence[Decision | None]) -> pa.Table:

@@ -32,7 +32,7 @@ class OpenCalls:
         # Ascending indexes of open calls in `_calls`: all (key None), by id, and by name. A row may have thousands.
         self._waiting: defaultdict[_CallKey | None, list[int]] = defaultdict(list)
         self._tool_by_id: dict[str, str] = {}
-        self._latest = 0  # index of the first call in the latest message with calls
+        self._latest_start = 0  # index of the first call in the latest message with calls
         self._claims: Counter[_CallKey] = Counter()  # number of later replies that name a call
         self.log = CallLog()
 
@@ -44,7 +44,7 @@ class OpenCalls:
         """
         if not isinstance(tool_calls, list):
             raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"tool_calls is {type(tool_calls).__name__}")
-        self._latest = len(self._calls)
+        self._latest_start = len(self._calls)
         messages = []
         for call in tool_calls:
             function = call.get("function") if isinstance(call, dict) else None
@@ -111,12 +111,12 @@ class OpenCalls:
         A call is spare if no later reply needs it by id or name. Return the first spare call among the first
         `_MAX_SCANNED_CALLS` open calls of the latest message with calls, else the first open call, else None.
         """
-        start = bisect_left(self._waiting[None], self._latest)
+        start = bisect_left(self._waiting[None], self._latest_start)
         for index in self._waiting[None][start : start + _MAX_SCANNED_CALLS] if self._claims else ():
             call_id, name = self._calls[index]
             same_name = self._waiting["name", name]
-            # Spare: the tool has more open calls since `_latest` than later replies that name it.
-            is_spare = self._claims["name", name] < len(same_name) - bisect_left(same_name, self._latest)
+            # Spare: the tool has more open calls since `_latest_start` than later replies that name it.
+            is_spare = self._claims["name", name] < len(same_name) - bisect_left(same_name, self._latest_start)
             if is_spare and (call_id is None or self._claims["id", call_id] <= 0):
                 return index
         return self._first_open(None)
@@ -128,8 +128,8 @@ class OpenCalls:
         """
         if not (waiting := self._waiting[key]):
             return None
-        # The first call since `_latest`, else the earliest call.
-        first_of_latest = bisect_left(waiting, self._latest)
+        # The first call since `_latest_start`, else the earliest call.
+        first_of_latest = bisect_left(waiting, self._latest_start)
         return waiting[first_of_latest if first_of_latest < len(waiting) else 0]
 
     def _open(self, call_id: str | None, name: str, arguments: str) -> None:

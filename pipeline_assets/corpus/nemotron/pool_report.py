@@ -44,7 +44,7 @@ def correctness_range(correctness: float | None) -> str:
     return "null" if correctness is None else CORRECTNESS_RANGES[bisect_left(_CORRECTNESS_UPPER_BOUNDS, correctness)]
 
 
-def length_bucket(tokens: int | None) -> str:
+def length_range(tokens: int | None) -> str:
     """Return the largest power of two up to `tokens`, as text; `1` for 0 or None."""
     return str(1 << max((tokens or 0).bit_length() - 1, 0))
 
@@ -53,7 +53,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
     """Sizes and distributions of the rows of a pool.
 
     Attributes:
-        lengths: Number of rows by `length_bucket` of their tokens.
+        lengths: Number of rows by `length_range` of their tokens.
         correctness: Number of rows by range of `CORRECTNESS_RANGES`.
         checks: Number of rows by failed check, see `CHECKS`.
         shared: Number of rows that are also in another pool, by the other pool's name.
@@ -200,7 +200,7 @@ def _count_distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
     tags = itertools.chain.from_iterable(filter(None, rows["meta_tags"].to_pylist()))
     tokens, shares, domains = (rows[name].to_pylist() for name in ("stats_tokens", "meta_correctness", "meta_domain"))
     return {
-        "lengths": Counter(map(length_bucket, tokens)),
+        "lengths": Counter(map(length_range, tokens)),
         "correctness": Counter(map(correctness_range, shares)),
         "domains": Counter(domain or UNKNOWN for domain in domains),
         "checks": Counter(tag.removeprefix("check:") for tag in filter(None, tags) if tag.startswith("check:")),

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet,
 from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.nemotron.pool_card import write_pool_card
 from pipeline_assets.corpus.nemotron.pool_quotas import RankLimits, find_rank_limits, quota_mask
-from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_mask, parse_condition
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, condition_mask, parse_condition, pool_name_for
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -64,9 +64,9 @@ def build_pools(
     settings = limit_workers(staging, settings, [file.stat().st_size for _, file in files])
     # The warm-up must not call polars: workers are forked from its process, and would lack the threads of polars.
     run = stage_runner(run_task, settings, functools.partial(importlib.import_module, __name__))
-    buckets = {split: _choose_bucket_count(rows) for split, rows in splits.items()}
+    bucket_counts = {split: _choose_bucket_count(rows) for split, rows in splits.items()}
     tasks = [
-        Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, buckets[split], pools, recipe))
+        Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, bucket_counts[split], pools, recipe))
         for number, (split, file) in enumerate(files)
     ]
     receipts = list(run("spill", tasks, staging))
@@ -77,9 +77,9 @@ def build_pools(
     limits, quotas = find_rank_limits(spilled, pools, recipe, _FLAGS_COLUMN)
     write = functools.partial(write_pools, pools=pools, recipe=recipe, limits=limits)
     tasks = [
-        Task(f"{split}-{bucket:05d}", 0, functools.partial(write, split, bucket, buckets[split], paths))
+        Task(f"{split}-{bucket:05d}", 0, functools.partial(write, split, bucket, bucket_counts[split], paths))
         for split, paths in spilled.items()
-        for bucket in range(buckets[split] if paths else 0)
+        for bucket in range(bucket_counts[split] if paths else 0)
     ]
     receipts = list(run("pools", tasks, staging))
     written = sorted((file for receipt in receipts for file in receipt.files), key=lambda file: file.path)
@@ -142,7 +142,7 @@ def _capability_pools(files: Sequence[Path]) -> list[str]:
     targets: set[str | None] = set()
     for file in files:
         targets.update(read_columns(file, ["meta_capability_target"])["meta_capability_target"].unique().to_pylist())
-    return sorted({capability_pool(target) for target in targets if target is not None})
+    return sorted({pool_name_for(target) for target in targets if target is not None})
 
 
 def spill_rows(
@@ -206,7 +206,7 @@ def _find_memberships(
     `is_accepted` marks rows with an accepted licence. The counts that `spill_rows` explains are added to `counts`.
     """
     holds = {name: condition_mask(frame, name) for conditions in recipe.rules.values() for name in conditions}
-    targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
+    targets = [None if name is None else pool_name_for(name) for name in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
     for number, pool in enumerate(pools):
         conditions = recipe.rules.get(pool)
@@ -254,17 +254,17 @@ def _merge_correctness_gaps(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]
     }
 
 
-def _bucket_numbers(ids: Sequence[str], buckets: int) -> NDArray[np.int64]:
-    """Return each id's bucket: the first 8 bytes of its sha256, modulo `buckets`."""
+def _bucket_numbers(ids: Sequence[str], bucket_count: int) -> NDArray[np.int64]:
+    """Return each id's bucket: the first 8 bytes of its sha256, modulo `bucket_count`."""
     # Eight bytes each, read as big-endian integers; the modulo is exact because they are unsigned.
     heads = b"".join(hashlib.sha256(row_id.encode()).digest()[:8] for row_id in ids)
-    return (np.frombuffer(heads, ">u8") % np.uint64(buckets)).astype(np.int64)
+    return (np.frombuffer(heads, ">u8") % np.uint64(bucket_count)).astype(np.int64)
 
 
 def write_pools(
     split: str,
     bucket: int,
-    buckets: int,
+    bucket_count: int,
     paths: Sequence[Path],
     window: Window,
     folder: StagingView,
@@ -292,7 +292,7 @@ def write_pools(
     for number, pool in enumerate(pools):
         rows = np.flatnonzero(chosen[:, number])
         if len(rows):
-            name = f"{POOL_PREFIX}{pool}/{split}-{bucket:05d}-of-{buckets:05d}.parquet"
+            name = f"{POOL_PREFIX}{pool}/{split}-{bucket:05d}-of-{bucket_count:05d}.parquet"
             with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PARQUET_OPTIONS) as output:
                 output.write(table.take(to_arrow(rows)))
             files.append(output.output(name))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.licences import check_tag
-from pipeline_assets.corpus.nemotron.condition_sql import SINGLE_ROW_RULE, read_condition
+from pipeline_assets.corpus.nemotron.condition_sql import SINGLE_ROW_RULE, compile_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.manifest import StageVersion
@@ -180,7 +180,7 @@ def parse_condition(condition: str) -> "pl.Expr":
     import polars as pl
 
     try:
-        expression = read_condition(condition, _example_row())
+        expression = compile_condition(condition, _example_row())
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = " ".join(str(error).partition("\n\n")[0].split())  # without the query plan after an empty line
         raise ValueError(f"the condition is invalid ({reason})") from None
@@ -212,7 +212,7 @@ def needed_columns(conditions: Iterable[str]) -> set[str]:
     return {column for condition in unmet for column in condition.meta.root_names()}
 
 
-def capability_pool(capability_target: str) -> str:
+def pool_name_for(capability_target: str) -> str:
     """Return the name of the pool for a capability.
 
     The name consists of `capability` and the words of `capability_target`, in lower case and joined by `_`. If the

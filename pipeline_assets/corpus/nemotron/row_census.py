@@ -24,13 +24,13 @@ OTHERS = "(others)"
 _MAX_NAME_CHARACTERS = 200
 
 
-def add_count(tally: Tally, path: Iterable[str], times: int = 1) -> None:
-    """Add `times` to the count at a path of names in a tally.
+def add_count(tally: Tally, keys: Iterable[str], times: int = 1) -> None:
+    """Add `times` to the count at a path of keys in a tally.
 
     To bound memory, a new name counts as `(others)` if it would have `MAX_NAMES` siblings, and names are cut to 200
     characters.
     """
-    *parents, last = (name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…" for name in path)
+    *parents, last = (name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…" for name in keys)
     for name in parents:
         tally = tally.setdefault(_bounded_name(tally, name), {})
     last = _bounded_name(tally, last)
@@ -79,7 +79,7 @@ _COLUMN_COVERAGE: Final = (
 )
 _MESSAGE_KEYS: Final = ("tool_calls", "reasoning_content")
 _ROWS_RECIPE = RowsRecipe.model_validate({"system": None})
-_MAX_UNFOLDED_COUNTS = 4096  # distinct shapes and paths in memory
+_MAX_PENDING_COUNTS = 4096  # distinct shapes and paths in memory
 NamePath = tuple[str, ...]
 ValueTypes = tuple[type, ...]
 
@@ -99,38 +99,38 @@ class RowCensus:
         self.rows = 0
         self._tally: Tally = {}
         self._shapes: Counter[tuple[NamePath, tuple[str, ...], ValueTypes]] = Counter()
-        self._paths: Counter[NamePath] = Counter()
+        self._name_counts: Counter[NamePath] = Counter()
 
     def add_row(self, row: Mapping[str, Any], json_row: Row | None = None) -> None:
         """Count a row; for Parquet, `json_row` is the row as JSON values, otherwise None."""
         self.rows += 1
         self._count_shape(("columns",), row)
-        standard = _standard_row(row)
+        standard = _try_standard_row(row)
         metadata, messages = row.get("metadata"), standard.get("messages")
         if isinstance(metadata, dict):
             self._count_shape(("metadata",), metadata)
         if isinstance(messages, list):
             for message in messages:
                 self._add_message(message)
-        json_row = standard if json_row is None else _standard_row(json_row)
+        json_row = standard if json_row is None else _try_standard_row(json_row)
         for name in _coverage_names(json_row):
-            self._paths["coverage", name] += 1
+            self._name_counts["coverage", name] += 1
         for column in TAG_COLUMNS:
             value = json_row.get(column)
             for tag in value if isinstance(value, list) else (value,):
                 if tag and isinstance(tag, str):
-                    self._paths["tags", column, tag] += 1
-        if len(self._shapes) + len(self._paths) > _MAX_UNFOLDED_COUNTS:
-            self._fold()
+                    self._name_counts["tags", column, tag] += 1
+        if len(self._shapes) + len(self._name_counts) > _MAX_PENDING_COUNTS:
+            self._flush_counts()
 
     def tally(self) -> Tally:
         """Return the counts of columns, metadata, messages by role, coverage and tags."""
-        self._fold()
+        self._flush_counts()
         return self._tally
 
     def _add_message(self, message: object) -> None:
         if not isinstance(message, dict):
-            self._paths["messages", "(no object)", "types", type_name(type(message))] += 1
+            self._name_counts["messages", "(no object)", "types", type_name(type(message))] += 1
             return
         role = message.get("role")
         name = role if isinstance(role, str) and role else "(no role)"
@@ -142,28 +142,28 @@ class RowCensus:
 
     def _add_call(self, role: str, call: object) -> None:
         if not isinstance(call, dict):
-            self._paths["messages", role, "calls", "(no object)", type_name(type(call))] += 1
+            self._name_counts["messages", role, "calls", "(no object)", type_name(type(call))] += 1
             return
         self._count_shape(("messages", role, "calls"), call)
         function = call.get("function")
         arguments = (function if isinstance(function, dict) else call).get("arguments")
-        self._paths["messages", role, "arguments", type_name(type(arguments))] += 1
+        self._name_counts["messages", role, "arguments", type_name(type(arguments))] += 1
 
-    def _count_shape(self, path: NamePath, values: Mapping[str, Any]) -> None:
-        self._shapes[path, tuple(values), tuple(map(type, values.values()))] += 1
+    def _count_shape(self, name_path: NamePath, values: Mapping[str, Any]) -> None:
+        self._shapes[name_path, tuple(values), tuple(map(type, values.values()))] += 1
 
-    def _fold(self) -> None:
+    def _flush_counts(self) -> None:
         """Add the counted shapes and paths to the tally, and clear them."""
-        for (path, keys, types), times in self._shapes.items():
+        for (name_path, keys, types), times in self._shapes.items():
             for key, kind in zip(keys, types, strict=True):
-                add_count(self._tally, (*path, key, type_name(kind)), times)
-        for path, times in self._paths.items():
-            add_count(self._tally, path, times)
+                add_count(self._tally, (*name_path, key, type_name(kind)), times)
+        for name_path, times in self._name_counts.items():
+            add_count(self._tally, name_path, times)
         self._shapes.clear()
-        self._paths.clear()
+        self._name_counts.clear()
 
 
-def _standard_row(row: Row) -> Row:
+def _try_standard_row(row: Row) -> Row:
     """Return a row in standard form, or unchanged if normalisation would reject it."""
     with suppress(RowFault, RecursionError):
         return standard_row(row, Counter())

@@ -112,8 +112,8 @@ def _loss_message_indexes(headers: Sequence[str], loss_mode: encode.LossMode) ->
     return [
         number
         for number in assistant
-        if (loss_mode.calls or " to=" not in headers[number])
-        and (loss_mode.analysis or "<|channel|>analysis" not in headers[number])
+        if (loss_mode.has_calls or " to=" not in headers[number])
+        and (loss_mode.has_analysis or "<|channel|>analysis" not in headers[number])
     ]
 
 

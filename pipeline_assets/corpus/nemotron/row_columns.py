@@ -25,7 +25,7 @@ from pipeline_assets.corpus.nemotron.conversation import RowConversation
 from pipeline_assets.corpus.nemotron.dataset_section import Domain
 from pipeline_assets.corpus.nemotron.proofs import proof_task
 from pipeline_assets.corpus.nemotron.row_forms import read_object
-from pipeline_assets.corpus.nemotron.row_values import Row, canonical_text, has_value, to_text
+from pipeline_assets.corpus.nemotron.row_values import Row, canonical_json, has_value, to_text
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.text_flags import count_control_characters, has_known_channels
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, calls_fit_tools, has_tools
@@ -179,7 +179,7 @@ def row_metadata(
         "meta_difficulty_bin": difficulty_bin(row, split),
         "meta_domain": domain,
         "meta_tags": _collect_tags(row, conversation),
-        "meta_eval_json": None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
+        "meta_eval_json": None if not has_value(row.get("metadata")) else canonical_json(row.get("metadata")),
         "meta_used_in": _to_texts(row.get("used_in")) or None,
         "meta_task": proof_task(row) if domain == "proof" else None,
         "meta_source_json": _encode_unused_columns(row, rules),
@@ -228,7 +228,7 @@ def _encode_unused_columns(row: Row, rules: RowsRecipe) -> str | None:
         for column, value in row.items()
         if column not in stored and column not in hidden and has_value(value)
     }
-    return canonical_text(remaining) if remaining else None
+    return canonical_json(remaining) if remaining else None
 
 
 def _to_texts(value: JsonValue) -> list[str]:

@@ -21,8 +21,8 @@ from pipeline_assets.corpus.nemotron.row_values import (
     Row,
     RowFault,
     RowReason,
-    canonical_text,
-    decode_text,
+    canonical_json,
+    decode_json,
     has_value,
     to_text,
 )
@@ -40,7 +40,7 @@ def standard_row(row: Row, counts: Counter[str]) -> Row:
     """
     messages = row.get("messages")
     if isinstance(messages, str) and messages:
-        messages = decode_text(messages, RowReason.WRONG_TYPE, "messages")
+        messages = decode_json(messages, RowReason.WRONG_TYPE, "messages")
     if isinstance(messages, list):
         messages = [_read_message(number, message) for number, message in enumerate(messages)]
     kwargs = read_object(row.get("chat_template_kwargs"))
@@ -56,9 +56,9 @@ def standard_row(row: Row, counts: Counter[str]) -> Row:
 
 def _read_message(index: int, message: JsonValue) -> JsonValue:
     if isinstance(message, str):
-        message = decode_text(message, RowReason.MALFORMED_MESSAGE, f"message {index}")
+        message = decode_json(message, RowReason.MALFORMED_MESSAGE, f"message {index}")
     if isinstance(message, dict) and isinstance(calls := message.get("tool_calls"), str) and calls:
-        calls = decode_text(calls, RowReason.MALFORMED_TOOL_CALL, f"tool_calls of message {index}")
+        calls = decode_json(calls, RowReason.MALFORMED_TOOL_CALL, f"tool_calls of message {index}")
         return {**message, "tool_calls": calls}
     return message
 
@@ -114,7 +114,7 @@ def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> li
     if turns is None:
         return None
     if not isinstance(turns, list) or len(turns) != len(roles) or not all(isinstance(turn, bool) for turn in turns):
-        detail = f"expected a boolean for each of {len(roles)} messages, got {canonical_text(turns):.80}"
+        detail = f"expected a boolean for each of {len(roles)} messages, got {canonical_json(turns):.80}"
         raise RowFault(RowReason.MALFORMED_TRAIN_TURNS, detail)
     unread = [role for role, turn in zip(roles, turns, strict=True) if turn and role != "assistant"]
     counts.update(["train_turns", *(unread_count_key(role, "train_turns") for role in unread)])

@@ -26,7 +26,7 @@ def has_value(value: JsonValue) -> bool:
     return bool(value) or (value is not None and value != "" and value != [])
 
 
-def canonical_text(value: JsonValue) -> str:
+def canonical_json(value: JsonValue) -> str:
     """Return canonical JSON: sorted keys, no spaces, null for NaN and infinities."""
     try:
         return _encode(value)
@@ -34,7 +34,7 @@ def canonical_text(value: JsonValue) -> str:
         return _encode(replace_non_finite(value))
 
 
-def decode_text(text: str, reason: "RowReason", where: str) -> JsonValue:
+def decode_json(text: str, reason: "RowReason", where: str) -> JsonValue:
     """Decode a JSON text; raise RowFault with `reason` and `where` if it is not JSON."""
     try:
         return cast(JsonValue, msgspec.json.decode(text))
@@ -46,7 +46,7 @@ def to_text(value: JsonValue) -> str | None:
     """Return a string as it is, other values as canonical JSON, and None if missing."""
     if not has_value(value):
         return None
-    return value if isinstance(value, str) else canonical_text(value)
+    return value if isinstance(value, str) else canonical_json(value)
 
 
 class RowReason(StrEnum):

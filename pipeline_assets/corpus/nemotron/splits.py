@@ -189,9 +189,9 @@ def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str,
     return {split: files_matching(paths, config.patterns(split), f"split {split!r}", "card", where) for split in splits}
 
 
-def _name_clash_error(clashing: str, split: str, where: str) -> InputError:
+def _name_clash_error(subject: str, split: str, where: str) -> InputError:
     fix = "set `files` of each split in a recipe"
-    return InputError(f"{clashing} would both be the split {split}", where, fix)
+    return InputError(f"{subject} would both be the split {split}", where, fix)
 
 
 def _prefer_json_lines(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pipeline_assets.corpus.harmony.message import Message, Role
-from pipeline_assets.corpus.nemotron.row_values import canonical_text
+from pipeline_assets.corpus.nemotron.row_values import canonical_json
 
 _MIN_EQUAL_REPLIES = 2
 
@@ -62,7 +62,7 @@ class CallLog:
 def _canonical_arguments(arguments: str) -> str:
     """Return canonical JSON of arguments, or the text itself if it is not JSON."""
     try:
-        return canonical_text(msgspec.json.decode(arguments))
+        return canonical_json(msgspec.json.decode(arguments))
     except (msgspec.DecodeError, RecursionError):
         return arguments
 

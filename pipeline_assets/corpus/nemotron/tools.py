@@ -21,7 +21,7 @@ import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Message
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS_NAMESPACE, FunctionTool, ToolNamespace, function_namespace
-from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, canonical_text, decode_text, has_value
+from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, canonical_json, decode_json, has_value
 from pipeline_assets.corpus.readers.nesting import is_nested_within
 
 # Limits on the parts of a schema and on the steps of checking all calls of a row, which could take minutes: expanded
@@ -268,7 +268,7 @@ def read_tools(row: Row) -> JsonValue:
     """
     tools = row.get("tools")
     if isinstance(tools, str) and has_value(tools):
-        tools = decode_text(tools, RowReason.MALFORMED_TOOLS, "the column")
+        tools = decode_json(tools, RowReason.MALFORMED_TOOLS, "the column")
     return tools if has_value(tools) else None
 
 
@@ -289,7 +289,7 @@ def _parse_tools(encoded: bytes) -> DeclaredTools:
         raise RowFault(RowReason.MALFORMED_TOOLS, f"tools is {type(tools).__name__}")
     tools = [_standard_tool(tool) for tool in tools]
     functions = [_read_function(number, tool) for number, tool in enumerate(tools)]
-    canonical = canonical_text(tools)
+    canonical = canonical_json(tools)
     return DeclaredTools(
         hashlib.sha256(canonical.encode("utf-8")).hexdigest(),
         canonical,

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_bools, to_numpy
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS_RANGES, correctness_range, length_bucket
+from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS_RANGES, correctness_range, length_range
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import score_bars, text_plot
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
@@ -51,7 +51,7 @@ _MAX_EXPONENT = 700  # exp of a larger number overflows a float
 _GROUPINGS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]]] = {
     "domains": ("meta_domain", "domain", lambda domain: domain or UNKNOWN, str),
     "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS_RANGES.index),
-    "lengths": ("tokens", "tokens from", length_bucket, int),
+    "lengths": ("tokens", "tokens from", length_range, int),
 }
 _REPORT_FORMAT: MetadataFormat[dict[str, Any]] = MetadataFormat("report", 256 << 20, REBUILD, dict[str, Any])
 _MEAN_KEYS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}

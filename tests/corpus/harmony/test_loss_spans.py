@@ -38,10 +38,10 @@ def bodies(text: str, mode: LossMode) -> list[str]:
 
 
 def test_assistant_all_counts_analysis_and_calls_by_setting() -> None:
-    assert bodies(TEXT, AssistantAll(analysis=True, calls=True)) == ["thinks", "says", "calls", "code", "answers"]
-    assert bodies(TEXT, AssistantAll(analysis=True, calls=False)) == ["thinks", "says", "answers"]
-    assert bodies(TEXT, AssistantAll(analysis=False, calls=True)) == ["says", "calls", "answers"]
-    assert bodies(TEXT, AssistantAll(analysis=False, calls=False)) == ["says", "answers"]
+    assert " ".join(bodies(TEXT, AssistantAll(has_analysis=True, has_calls=True))) == "thinks says calls code answers"
+    assert bodies(TEXT, AssistantAll(has_analysis=True, has_calls=False)) == ["thinks", "says", "answers"]
+    assert bodies(TEXT, AssistantAll(has_analysis=False, has_calls=True)) == ["says", "calls", "answers"]
+    assert bodies(TEXT, AssistantAll(has_analysis=False, has_calls=False)) == ["says", "answers"]
 
 
 def test_assistant_last_counts_the_last_assistant_message_unless_it_calls() -> None:
@@ -81,7 +81,7 @@ def test_modes_agree_on_plain_texts() -> None:
     text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|message|>A<|end|>"
 
     assert bodies(text, AssistantLast()) == ["A"]
-    assert bodies(text, AssistantAll(analysis=False, calls=False)) == ["A"]
+    assert bodies(text, AssistantAll(has_analysis=False, has_calls=False)) == ["A"]
 
 
 def test_mode_has_a_name_and_a_rule() -> None:
@@ -89,7 +89,7 @@ def test_mode_has_a_name_and_a_rule() -> None:
     assert AssistantAll.name == "assistant_all"
     assert (AssistantTurns.name, AssistantTurns((3, 5)).rule) == ("assistant_turns", "assistant_turns/1 messages=3,5")
     assert AssistantTurns(()).rule == "assistant_turns/1 messages="
-    assert AssistantAll(analysis=True, calls=False).rule == "assistant_all/1 analysis=true calls=false"
+    assert AssistantAll(has_analysis=True, has_calls=False).rule == "assistant_all/1 analysis=true calls=false"
 
 
 @given(CONVERSATIONS)
@@ -99,7 +99,7 @@ def test_tokens_of_a_body_decode_to_its_content(messages: list[Message]) -> None
 
     [tokens] = encode_harmony([parsed], encoder())
 
-    mode = AssistantAll(analysis=True, calls=True)
+    mode = AssistantAll(has_analysis=True, has_calls=True)
     assert [
         library().decode_utf8(tokens.ids[slice(*tokens.bodies[number])].tolist())
         for number in loss_message_indexes(parsed, mode)
@@ -109,7 +109,7 @@ def test_tokens_of_a_body_decode_to_its_content(messages: list[Message]) -> None
 def test_row_counts_by_its_rule_or_else_by_its_mode() -> None:
     for rule, mode in LOSS_MODES.items():
         assert row_loss_mode(None, rule) == row_loss_mode(mode.name, rule) == mode
-    assert row_loss_mode("assistant_all", None) == AssistantAll(analysis=True, calls=True)
+    assert row_loss_mode("assistant_all", None) == AssistantAll(has_analysis=True, has_calls=True)
     assert row_loss_mode("assistant_last", None) == AssistantLast()
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from real_samples import some
 
-from pipeline_assets.corpus.nemotron.condition_sql import read_condition
+from pipeline_assets.corpus.nemotron.condition_sql import compile_condition
 
 ROWS = pl.DataFrame(
     {
@@ -44,7 +44,7 @@ CONDITIONS = [
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_rows_with_missing_values_are_selected_as_in_standard_sql(condition: str) -> None:
-    selected = ROWS.filter(read_condition(condition, ROWS))["row"].to_list()
+    selected = ROWS.filter(compile_condition(condition, ROWS))["row"].to_list()
 
     with duckdb.connect() as connection:
         connection.register("made", ROWS.to_arrow())

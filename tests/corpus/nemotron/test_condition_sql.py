@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
-from pipeline_assets.corpus.nemotron.condition_sql import read_condition, sql_functions
+from pipeline_assets.corpus.nemotron.condition_sql import compile_condition, sql_functions
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
@@ -210,7 +210,7 @@ def test_accepted_condition_has_the_meaning_of_polars() -> None:
         for _ in range(3):
             a, b, c = draw.choices(OPERANDS, k=3)
             condition = prefix + applied(applied(a, first, b), second, c)
-            generated = values(functools.partial(read_condition, condition, rows))
+            generated = values(functools.partial(compile_condition, condition, rows))
             if generated is not None and (expected := values(functools.partial(pl.sql_expr, condition))) is not None:
                 assert (condition, generated) == (condition, expected)
                 compared += 1
@@ -232,13 +232,13 @@ def test_no_difference_or_product_of_lengths_and_counts_wraps_around(condition: 
     row = dict.fromkeys(SCHEMA.names) | {"text": "abc", "meta_tags": ["a"], "stats_turns": 2}
     rows = pl.DataFrame(pl.from_arrow(pa.Table.from_pylist([row], SCHEMA)))
 
-    assert rows.select(read_condition(condition, rows).alias("holds"))["holds"].to_list() == [True]
+    assert rows.select(compile_condition(condition, rows).alias("holds"))["holds"].to_list() == [True]
 
 
 def test_trim_removes_all_blanks_like_polars() -> None:
     rows = sample_rows().with_columns(text=pl.lit("\t a \n"))
 
-    matches = rows.select(read_condition("TRIM(text) = 'a'", rows).alias("holds"))["holds"]
+    matches = rows.select(compile_condition("TRIM(text) = 'a'", rows).alias("holds"))["holds"]
 
     assert matches.to_list() == rows.select(pl.sql_expr("TRIM(text) = 'a'").alias("holds"))["holds"].to_list()
     assert matches.all()

@@ -44,8 +44,8 @@ def test_a_conversation_that_ends_with_the_user_has_no_completion() -> None:
 @pytest.mark.parametrize(
     ("loss", "has_completion"),
     [
-        (AssistantAll(analysis=True, calls=True), True),
-        (AssistantAll(analysis=True, calls=False), False),
+        (AssistantAll(has_analysis=True, has_calls=True), True),
+        (AssistantAll(has_analysis=True, has_calls=False), False),
         (AssistantLast(), False),
     ],
     ids=str,
@@ -70,9 +70,9 @@ def test_length_bins_have_these_bounds(tokens: int, length: str) -> None:
 @pytest.mark.parametrize(
     ("loss", "completion"),
     [
-        (AssistantAll(analysis=True, calls=True), 2 + 5 + 1),
-        (AssistantAll(analysis=False, calls=True), 5 + 1),
-        (AssistantAll(analysis=True, calls=False), 2 + 1),
+        (AssistantAll(has_analysis=True, has_calls=True), 2 + 5 + 1),
+        (AssistantAll(has_analysis=False, has_calls=True), 5 + 1),
+        (AssistantAll(has_analysis=True, has_calls=False), 2 + 1),
         (AssistantLast(), 1),
     ],
     ids=str,

@@ -21,7 +21,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 
 DECODE = HarmonyEncoder.decode
-ALL, LAST = AssistantAll(analysis=True, calls=True), AssistantLast()
+ALL, LAST = AssistantAll(has_analysis=True, has_calls=True), AssistantLast()
 RULES: dict[str, Any] = {
     "low": {"percentile": [0, 50]},
     "high": {"percentile": [50, 100]},
@@ -58,8 +58,8 @@ def texts_in_loss(row: Row, terminators: bool, headers: bool) -> list[str]:
         chosen = [message for message in replies[-1:] if " to=" not in message[0]]
     else:
         chosen = [
-            message for message in replies
-            if (mode.analysis or "<|channel|>analysis" not in message[0]) and (mode.calls or " to=" not in message[0])
+            message for message in replies if (mode.has_calls or " to=" not in message[0])
+            and (mode.has_analysis or "<|channel|>analysis" not in message[0])
         ]  # fmt: skip
     return [
         (header.removeprefix("assistant") + "<|message|>") * headers + body + end * terminators
