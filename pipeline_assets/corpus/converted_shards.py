@@ -93,52 +93,52 @@ def concatenate_lines(staging: StagingDir, files: Iterable[OutputFile], name: st
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Converted shard with repeated doc_ids; `write_repeats` wrote its file `repeats`."""
+    """Converted shard with repeated doc_ids; `write_repeats` wrote `repeats_file`."""
 
     name: str
-    documents: OutputFile
+    documents_file: OutputFile
     counts: Mapping[str, int]
-    repeats: Path
+    repeats_file: Path
 
     @property
     def rows(self) -> int:
-        return self.documents.rows
+        return self.documents_file.rows
 
 
 def finalize_shards(
-    staging: StagingDir, converted: Mapping[str, Receipt], derive_id: DeriveId, settings: RunSettings
+    staging: StagingDir, converted_receipts: Mapping[str, Receipt], derive_id: DeriveId, settings: RunSettings
 ) -> list[Receipt]:
     """Write converted shards to `shards/NAME.jsonl.zst`, with unique doc_ids.
 
-    Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted` maps shard names to the
-    receipts of `ShardWriter`, in manifest order. The new receipts have the same order.
+    Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted_receipts` maps shard
+    names to the receipts of `ShardWriter`, in manifest order. The new receipts have the same order.
     """
-    repeats = write_repeats([staging.path(receipt.files[1].path) for receipt in converted.values()], staging)
+    repeats = write_repeats([staging.path(receipt.files[1].path) for receipt in converted_receipts.values()], staging)
     shards = [
         ConvertedShard(name, receipt.files[0], receipt.counts, path)
-        for (name, receipt), path in zip(converted.items(), repeats, strict=True)
+        for (name, receipt), path in zip(converted_receipts.items(), repeats, strict=True)
         if path is not None
     ]
     work = functools.partial(finalize_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
-    settings = limit_workers(staging, settings, [shard.documents.bytes for shard in shards])
+    settings = limit_workers(staging, settings, [shard.documents_file.bytes for shard in shards])
     receipts = run_stage("publish", work, shards, staging, settings) if shards else ()
     rewritten = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
     return [
         rewritten.get(name)
         or Receipt([receipt.files[0].link_as(f"{SHARDS_FOLDER}/{name}{SUFFIX}", staging)], receipt.counts)
-        for name, receipt in converted.items()
+        for name, receipt in converted_receipts.items()
     ]
 
 
 def gather_rejects(
-    staging: StagingDir, converted: Sequence[Receipt], finalized: Sequence[Receipt], zstd_level: int
+    staging: StagingDir, converted_receipts: Sequence[Receipt], finalized_receipts: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     """Write the rejects of all shards to one file, in shard order.
 
-    `converted` has the receipts of `ShardWriter`, `finalized` the receipts of `finalize_shards`. For each shard, the
-    rejects of `converted` come first.
+    `converted_receipts` are of `ShardWriter`, `finalized_receipts` of `finalize_shards`. For each shard, the rejects in
+    `converted_receipts` come first.
     """
-    receipts = itertools.chain.from_iterable(zip(converted, finalized, strict=True))
+    receipts = itertools.chain.from_iterable(zip(converted_receipts, finalized_receipts, strict=True))
     return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
 
 
@@ -163,12 +163,12 @@ def finalize_shard(
     """
     name, rejects_name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
     counts, first_row = Counter(shard.counts), 0
-    occurrences = read_occurrences(shard.repeats, shard.rows)
+    occurrences = read_occurrences(shard.repeats_file, shard.rows)
     with (
         JsonlZstWriter(folder.path(name), zstd_level) as writer,
         JsonlZstWriter(folder.path(rejects_name), zstd_level) as rejects,
     ):
-        for block in read_line_blocks(folder.path(shard.documents.path)):
+        for block in read_line_blocks(folder.path(shard.documents_file.path)):
             lines, kept = [*zip(block.splitlines(keepends=True), occurrences, strict=False)], list[bytes]()
             for row, (line, nth) in window.enumerate_rows(lines, first_row):
                 outcome = _finalize_line(line, row, nth, shard, window, derive_id)
@@ -188,7 +188,7 @@ def _finalize_line(
 ) -> bytes | Reject:
     """Return the line with a unique id, or a reject; `occurrence` is 0 for a first id."""
     if row in window.poison_rows:
-        return Reject(shard.documents.path, row, KILLED_WORKER)
+        return Reject(shard.documents_file.path, row, KILLED_WORKER)
     if not occurrence:
         return line
     document = _decoder.decode(line)

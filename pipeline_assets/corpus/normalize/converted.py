@@ -24,7 +24,7 @@ from pipeline_assets.spine.ledger import Ledger, check_rejects, dropped_key
 from pipeline_assets.spine.rejects import Reject, RejectFormatter
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
-_ACCEPTED_REJECTS = 5  # of a local source, see `floor` of `check_rejects`
+_MIN_REJECT_LIMIT = 5  # of a local source, see `floor` of `check_rejects`
 _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 
 
@@ -84,7 +84,7 @@ class ConvertedSource:
         receipts: Receipts by shard, in manifest order.
         derive_id: Derives an id from the text of a row without an id.
         decisions: Decisions for the manifest that depend on the rows, such as columns without values.
-        is_expected: Checks whether a reject is normal for the source. Normal rejects do not count against the limit.
+        is_expected_reject: Checks if a reject is normal for the source. Normal rejects do not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
         lost_files: Unreadable files of a local source, whose reject limit has a minimum; None for other sources.
@@ -93,7 +93,7 @@ class ConvertedSource:
     receipts: Mapping[str, Receipt]
     derive_id: DeriveId
     decisions: Mapping[str, Any]
-    is_expected: Callable[[Reject], bool] = lambda reject: False
+    is_expected_reject: Callable[[Reject], bool] = lambda reject: False
     unsharded_counts: Mapping[str, int] = field(default_factory=dict)
     reject_formatter: RejectFormatter = format_numbered_reject
     lost_files: UnreadableFiles | None = None
@@ -117,15 +117,15 @@ def finish_source(
     receipts = list(source.receipts.values())
     counts = total_counts([*receipts, Receipt([], source.unsharded_counts)])
 
-    def bad_rows() -> Iterator[Reject]:
-        return itertools.filterfalse(source.is_expected, read_rejects(staging, receipts))
+    def unexpected_rejects() -> Iterator[Reject]:
+        return itertools.filterfalse(source.is_expected_reject, read_rejects(staging, receipts))
 
-    bad, rows, format_reject = sum(1 for _ in bad_rows()), counts.get("rows", 0), source.reject_formatter
+    bad, rows, formatter = sum(1 for _ in unexpected_rejects()), counts.get("rows", 0), source.reject_formatter
     floor = 0
     if source.lost_files is not None:
         source.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
-        floor = _ACCEPTED_REJECTS
-    check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, reject_fix, floor)
+        floor = _MIN_REJECT_LIMIT
+    check_rejects(bad, rows, max_reject_fraction, unexpected_rejects(), staging.target, formatter, reject_fix, floor)
     named = forget_documents(staging, source.receipts, removals, settings) if removals.entries else source.receipts
     finalized = finalize_shards(staging, named, source.derive_id, settings)
     counts = total_counts([*finalized, Receipt([], source.unsharded_counts)])

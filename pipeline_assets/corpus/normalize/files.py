@@ -135,15 +135,15 @@ def convert_local(
     files = [file for file in files if not recipe.is_license_file(file.name)]
     unreadable = dict[str, str]()
     shards = piece_shards(plan_local(files, recipe, shard_bytes, unreadable), shard_bytes)
-    work = functools.partial(normalize_local, recipe=recipe, licences=licences, zstd_level=settings.zstd_level)
-    named = convert_pieces(staging, shards, functools.partial(work, unreadable=dict(unreadable)), settings)
+    work = functools.partial(normalize_local, recipe=recipe, folder_licences=licences, zstd_level=settings.zstd_level)
+    named = convert_pieces(staging, shards, functools.partial(work, unreadable_reasons=dict(unreadable)), settings)
     notes = [receipt.notes.get(UNREADABLE, {}) for receipt in named.values()]
     found = {name: why for note in reversed(notes) for name, why in note.items()}  # the first reason of each file
     if found:  # no row of such a file is kept, in any shard
         unreadable |= found
         again = [shard for shard in shards if any(piece.file.name in found for piece in shard.pieces)]
         renamed = [replace(shard, name=f"{shard.name}{_READABLE_SUFFIX}") for shard in again]
-        readable = convert_pieces(staging, renamed, functools.partial(work, unreadable=unreadable), settings)
+        readable = convert_pieces(staging, renamed, functools.partial(work, unreadable_reasons=unreadable), settings)
         named |= {name.removesuffix(_READABLE_SUFFIX): receipt for name, receipt in readable.items()}
     counts = total_counts(named.values())
     if columns is not None and not counts.get("documents"):
@@ -171,21 +171,21 @@ def normalize_local(
     window: Window,
     folder: StagingView,
     recipe: LocalRecipe,
-    licences: Mapping[PurePosixPath, LicenceTag],
+    folder_licences: Mapping[PurePosixPath, LicenceTag],
     zstd_level: int,
-    unreadable: Mapping[str, str],
+    unreadable_reasons: Mapping[str, str],
 ) -> Receipt:
     """Convert one shard of local files; the count `rows` is the number of rows read.
 
-    `unreadable` maps known unreadable files to reasons. Each such file becomes one reject, in the shard that has its
-    first piece. If the receipt's notes list other unreadable files, the caller must convert the shard again.
+    `unreadable_reasons` maps known unreadable files to reasons. Each such file becomes one reject, in the shard that
+    has its first piece. If the receipt's notes list other unreadable files, the caller must convert the shard again.
     """
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     found = dict[str, str]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
-            rows: Iterable[DocumentOrReject] = _readable_rows(piece, recipe, licences, fields_with_values, found)
-            if (reason := unreadable.get(name := piece.file.name)) is not None:
+            rows: Iterable[DocumentOrReject] = _readable_rows(piece, recipe, folder_licences, fields_with_values, found)
+            if (reason := unreadable_reasons.get(name := piece.file.name)) is not None:
                 rows = [Reject(name, 0, UNREADABLE, reason)] if begins_file(piece) else []
             writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
         count_fields_with_values(fields_with_values, writer)
@@ -196,29 +196,29 @@ def normalize_local(
 def _readable_rows(
     piece: Piece,
     recipe: LocalRecipe,
-    licences: Mapping[PurePosixPath, LicenceTag],
+    folder_licences: Mapping[PurePosixPath, LicenceTag],
     fields_with_values: set[str],
-    unreadable: dict[str, str],
+    unreadable_reasons: dict[str, str],
 ) -> Iterator[DocumentOrReject]:
-    """Yield a piece's rows; if the file is unreadable, add the reason to `unreadable`."""
-    with note_unreadable(piece.file, unreadable):
-        yield from read_piece(piece, recipe, licences, fields_with_values)
+    """Yield a piece's rows; if unreadable, add the reason to `unreadable_reasons`."""
+    with note_unreadable(piece.file, unreadable_reasons):
+        yield from read_piece(piece, recipe, folder_licences, fields_with_values)
 
 
 def read_piece(
     piece: Piece,
     recipe: LocalRecipe,
-    licences: Mapping[PurePosixPath, LicenceTag] | None = None,
+    folder_licences: Mapping[PurePosixPath, LicenceTag] | None = None,
     fields_with_values: set[str] | None = None,
 ) -> Iterator[DocumentOrReject]:
     """Yield a Document or Reject for every row that begins in the piece, in order.
 
-    `licences` maps folders to licences. A row that states no licence gets the licence of the nearest folder above its
+    `folder_licences` maps folders to licences. A row without a licence gets the licence of the nearest folder above its
     file, or else the recipe's licence. Document fields for which a row has a value are added to `fields_with_values`.
     """
-    name = piece.file.name
+    name, licences = piece.file.name, folder_licences or {}
     parents = PurePosixPath(name).parents
-    folder_licence = next((licences[parent] for parent in parents if licences and parent in licences), None)
+    folder_licence = next((licences[parent] for parent in parents if parent in licences), None)
     derive_id = functools.partial(local_doc_id, recipe.source)
     columns = recipe.row_columns(name)
     converter = RowConverter(columns, recipe, name, derive_id, folder_licence, fields_with_values)

@@ -20,21 +20,21 @@ from pipeline_assets.spine.task import Task, run_task
 
 
 def forget_documents(
-    staging: StagingDir, converted: Mapping[str, Receipt], removals: Removals, settings: RunSettings
+    staging: StagingDir, receipts: Mapping[str, Receipt], removals: Removals, settings: RunSettings
 ) -> dict[str, Receipt]:
     """Drop documents on the removal list; return the receipts of all shards.
 
-    `converted` and the result map shard names, in manifest order, to receipts of `ShardWriter`.
+    `receipts` and the result map shard names, in manifest order, to receipts of `ShardWriter`.
     """
     kernel = functools.partial(_forget_in_shard, removals=removals, zstd_level=settings.zstd_level)
-    files = {name: staging.path(receipt.files[0].path) for name, receipt in converted.items()}
+    files = {name: staging.path(receipt.files[0].path) for name, receipt in receipts.items()}
     tasks = [Task(name, 0, functools.partial(kernel, name, file)) for name, file in files.items()]
     limited = limit_workers(staging, settings, [file.stat().st_size for file in files.values()])
     remaining = dict(zip(files, run_stage("forget", run_task, tasks, staging, limited), strict=True))
     changed = {name: receipt for name, receipt in remaining.items() if receipt.files}
     if settings.kept_work is not None and changed:
         settings.kept_work.discard(changed, stages=("spill",))  # its files have all rows of a site, also removed ones
-    return {**converted, **{name: _merge_receipts(converted[name], receipt) for name, receipt in changed.items()}}
+    return {**receipts, **{name: _merge_receipts(receipts[name], receipt) for name, receipt in changed.items()}}
 
 
 def _merge_receipts(converted_receipt: Receipt, remaining_receipt: Receipt) -> Receipt:
