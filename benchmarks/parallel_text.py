@@ -122,7 +122,7 @@ def loader_speeds(folder: Path, runs: int) -> dict[str, float]:
 
     torch.set_num_threads(1)
     dataset = PairDataset(folder)
-    dataset.rows, dataset.lengths = np.tile(dataset.rows, _COPIES), np.tile(dataset.lengths, _COPIES)
+    dataset.pair_numbers, dataset.lengths = np.tile(dataset.pair_numbers, _COPIES), np.tile(dataset.lengths, _COPIES)
     names, pad_id = ("src", "tgt"), dataset.cache.meta.pad_id
     files = [[np.load(folder / f"{side}.{kind}.npy", mmap_mode="r") for kind in ("ids", "offsets")] for side in names]
 
@@ -131,7 +131,7 @@ def loader_speeds(folder: Path, runs: int) -> dict[str, float]:
             return len(dataset)
 
         def __getitem__(self, position: int) -> torch.Tensor:
-            row = dataset.rows[position]
+            row = dataset.pair_numbers[position]
             sides = [ids[starts[row] : starts[row + 1]] for ids, starts in files]
             return torch.from_numpy(np.concatenate(sides).astype(np.int64))
 

@@ -72,7 +72,7 @@ def _write_tokens(job: Job) -> BuildResult:
     file = external.path if isinstance(external, TokenizerPath) else job.run.settings.vocabulary
     tokenizer = TokenizerFile(PackRecipe.from_content({"tokenizer": job.target.tokenizer}).tokenizer, file)
     recipe = megatron_split.MegatronRecipe(token_budget=_MAX_TOKENS, valid_fraction="0")
-    shards = [shard.sealed.content for shard in document_shards(source) if shard.sealed is not None]
+    shards = [shard.sealed_file.content for shard in document_shards(source) if shard.sealed_file is not None]
     result = megatron_split.build_split(
         job.staging, source, shards, recipe, "train", job.run.settings, tokenizer=tokenizer
     )

@@ -57,13 +57,13 @@ class RankLoader(Generic[B]):
         epoch: int = 0,
         step: int = 0,
     ) -> None:
-        self._dataset, self._plan, self._collate = dataset, functools.lru_cache(1)(plan_epoch), collate
+        self._dataset, self._plan_epoch, self._collate = dataset, functools.lru_cache(1)(plan_epoch), collate
         self._plan_inputs = {key: int(n) if isinstance(n, np.integer) else n for key, n in plan_inputs.items()}
-        self._finish, self._workers, self._epoch, self._step = build_batch, workers, int(epoch), int(step)
+        self._build_batch, self._workers, self._epoch, self._step = build_batch, workers, int(epoch), int(step)
 
     def batches(self) -> Batches:
         """Return row numbers for each batch of the current epoch; the last may be empty."""
-        return self._plan(self._epoch)
+        return self._plan_epoch(self._epoch)
 
     def _remaining_batches(self) -> Batches:
         batches = self.batches()[self._step :]
@@ -86,7 +86,7 @@ class RankLoader(Generic[B]):
             )
         for numbers, arrays in zip(remaining, batches, strict=True):
             self._step += 1
-            yield self._finish(arrays, torch.from_numpy(numbers))
+            yield self._build_batch(arrays, torch.from_numpy(numbers))
         self._epoch, self._step = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class RankLoader(Generic[B]):
             what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
             raise ValueError(f"{what}: load a state that this loader saved")
         epoch, step = state["epoch"], state["step"]
-        if epoch < 0 or not 0 <= step <= len(self._plan(epoch)):
+        if epoch < 0 or not 0 <= step <= len(self._plan_epoch(epoch)):
             raise ValueError(f"epoch {epoch} has no step {step}: load an unchanged state")
         self._epoch, self._step = epoch, step
 
@@ -141,11 +141,11 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
         return tuple(part[0] for part in _to_tensors(self.read(np.array([row])), torch.tensor([row % len(self)])))
 
 
-def _to_tensors(arrays: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _to_tensors(arrays: tuple[NDArray[Any], ...], row_numbers: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Build a batch of tensors from row numbers and the result of `RowReader.read`."""
     tokens, *runs = arrays
     documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
-    return torch.from_numpy(tokens.astype(np.int64)), *documents, rows
+    return torch.from_numpy(tokens.astype(np.int64)), *documents, row_numbers
 
 
 @check_arguments
@@ -251,23 +251,23 @@ class PairDataset(Dataset[EncodedPair]):
         manifest: Path | str | None = None,
     ) -> None:
         self.cache = token_cache.open_cache(folder, experiment_id, manifest)
-        self.split, self.side, self.rows = split, side, self.cache.pair_numbers(split)
-        self.lengths = self.cache.lengths(side)[self.rows]
+        self.split, self.side, self.pair_numbers = split, side, self.cache.pair_numbers(split)
+        self.lengths = self.cache.lengths(side)[self.pair_numbers]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.pair_numbers)
 
     def __getitem__(self, position: int) -> EncodedPair:
-        ids = torch.from_numpy(self.cache.token_ids(int(self.rows[position]), self.side).astype(np.int64))
+        ids = torch.from_numpy(self.cache.token_ids(int(self.pair_numbers[position]), self.side).astype(np.int64))
         return {"ids": ids, "length": len(ids)}
 
     def read(self, positions: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Return the token ids of each item at `positions`."""
-        return [self.cache.token_ids(row, self.side) for row in self.rows[positions].tolist()]
+        return [self.cache.token_ids(row, self.side) for row in self.pair_numbers[positions].tolist()]
 
     def uid(self, position: int) -> str:
         """Return the uid of the pair at a position of the dataset."""
-        return bytes(self.cache.uids[self.rows[position]]).decode()
+        return bytes(self.cache.uids[self.pair_numbers[position]]).decode()
 
 
 class Batch(TypedDict):

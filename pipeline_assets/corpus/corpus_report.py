@@ -69,7 +69,7 @@ class SourceArtifacts:
         return self.filtered or self.normalized
 
     @property
-    def sampling(self) -> SamplingRule:
+    def sampling_rule(self) -> SamplingRule:
         """Rule that samples the final documents."""
         counts = self.corpus.manifest.identity.counts
         return SamplingRule.for_size(counts["documents"], counts["text_bytes"])
@@ -143,7 +143,7 @@ def _profile_sources(
     """Return the profile of all sources; raise InputError if two share a doc_id."""
     owners = [(artifacts, shard) for artifacts in sources for shard in document_shards(artifacts.corpus)]
     shards = [
-        ProfileShard(f"{number:05d}", shard.path, shard.file, shard.rows, artifacts.sampling)
+        ProfileShard(f"{number:05d}", shard.path, shard.file, shard.rows, artifacts.sampling_rule)
         for number, (artifacts, shard) in enumerate(owners)
     ]
     file = None if tokenizer is None else TokenizerFile(tokenizer, settings.vocabulary)
@@ -228,11 +228,11 @@ def build_report(
         "schema": "corpusmill/report/1",
         "steps": {"in the sources": totals},
         "totals": totals,
-        "sources": _sizes_by(profile, "source"),
-        "domains": _sizes_by(profile, "domain"),
+        "sources": _sizes_by_field(profile, "source"),
+        "domains": _sizes_by_field(profile, "domain"),
         "licences": {
             tag: size | {"licence": msgspec.to_builtins(licences[tag])}
-            for tag, size in _sizes_by(profile, "license_tag").items()
+            for tag, size in _sizes_by_field(profile, "license_tag").items()
         },
         "groups": [asdict(group) | profile_size(counts, with_lengths=True) for group, counts in profile.items()],
         "ledgers": ledgers,
@@ -240,7 +240,7 @@ def build_report(
     }
 
 
-def _sizes_by(profile: Profile, field: str) -> dict[str, Any]:
+def _sizes_by_field(profile: Profile, field: str) -> dict[str, Any]:
     return {name: profile_size(counts, with_lengths=True) for name, counts in sum_profile_by(profile, field).items()}
 
 

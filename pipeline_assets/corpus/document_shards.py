@@ -23,14 +23,14 @@ _FIX = "verify the corpus, then rebuild it"
 class DocumentShard:
     """Shard of documents: name, path in the corpus, file on disk and number of rows.
 
-    `sealed` has the size and hashes in the manifest; None if the shard is not sealed.
+    `sealed_file` has the size and hashes in the manifest; None if the shard is not sealed.
     """
 
     name: str
     path: str
     file: Path
     rows: int
-    sealed: OutputFile | None = field(default=None, kw_only=True)
+    sealed_file: OutputFile | None = field(default=None, kw_only=True)
 
 
 def read_documents(

@@ -144,7 +144,7 @@ class _JoinedShards(NamedTuple):
 
 
 def _join_shards(
-    staging: StagingDir, shards: Sequence[DocumentShard], budget: int, encoded: Generator[Receipt]
+    staging: StagingDir, shards: Sequence[DocumentShard], budget: int, encode_receipts: Generator[Receipt]
 ) -> _JoinedShards:
     """Join encoded shards in order up to the budget, while workers encode later ones."""
     receipts: list[Receipt] = []
@@ -153,9 +153,9 @@ def _join_shards(
     with (
         DurableFile(staging.path(TOKENS_FILE)) as tokens,
         ParquetOutput(staging.path(DOCUMENTS_FILE), DOCUMENTS_SCHEMA) as documents,
-        contextlib.closing(encoded),
+        contextlib.closing(encode_receipts),
     ):
-        for shard, receipt in zip(shards, encoded, strict=False):
+        for shard, receipt in zip(shards, encode_receipts, strict=False):
             receipts.append(receipt)
             table = _document_rows(staging, shard, receipt)
             fitting = count_fitting(to_numpy(table["tokens"]), budget - tokens.bytes_written // 4)

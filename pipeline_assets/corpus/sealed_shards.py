@@ -23,7 +23,7 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
     """List the shards of a corpus in manifest order."""
     files = sealed_files(corpus)
     return [
-        DocumentShard(Path(path).name.removesuffix(SUFFIX), path, corpus.path(path), rows, sealed=files[path])
+        DocumentShard(Path(path).name.removesuffix(SUFFIX), path, corpus.path(path), rows, sealed_file=files[path])
         for path, rows in rows_by_shard(corpus).items()
     ]
 
@@ -33,8 +33,8 @@ def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
 
     If linking fails, as across file systems, copy the file. Raise InputError if the sha256 is not the sealed one.
     """
-    assert shard.sealed is not None
-    linked = replace(shard.sealed, path=f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}")
+    assert shard.sealed_file is not None
+    linked = replace(shard.sealed_file, path=f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}")
     durable.link(shard.file, folder.path(linked.path))
     if (sha256 := file_sha256(folder.path(linked.path))) != linked.sha256:
         what = f"sha256 is {sha256}, sealed with {linked.sha256}"
@@ -47,5 +47,5 @@ def link_if_equal(output_shard: OutputFile, input_shard: DocumentShard, folder: 
 
     Return the resulting file: the link or the unchanged output shard.
     """
-    is_equal = input_shard.sealed is not None and input_shard.sealed.content_sha256 == output_shard.content_sha256
+    is_equal = (file := input_shard.sealed_file) is not None and file.content_sha256 == output_shard.content_sha256
     return link_shard(input_shard, folder) if is_equal else output_shard

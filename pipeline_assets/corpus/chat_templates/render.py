@@ -186,17 +186,17 @@ def _make_mark(index: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
 
 
 def _find_messages(
-    text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], control_pattern: str
+    text: str, marked_text: str, messages: Sequence[Message], values: Sequence[Any], control_pattern: str
 ) -> dict[int, ParsedMessage]:
-    """Return the messages whose marks are in `marked`, by index, in text order.
+    """Return the messages whose marks are in `marked_text`, by index, in text order.
 
     Raise Refusal if a mark belongs to no message, or if the template changed or repeated a message.
     """
-    found, last, matches = dict[int, ParsedMessage](), 0, [*_MARK.finditer(marked)]
-    begins = [*(match.start() for match in matches), len(marked)]
-    position, is_equal = begins[0], text.startswith(marked[: begins[0]])
+    found, last, matches = dict[int, ParsedMessage](), 0, [*_MARK.finditer(marked_text)]
+    begins = [*(match.start() for match in matches), len(marked_text)]
+    position, is_equal = begins[0], text.startswith(marked_text[: begins[0]])
     for match, begin in zip(matches, begins[1:], strict=True):
-        number, following = int(match[1] or match[4] or match[7]), marked[match.end() : begin]
+        number, following = int(match[1] or match[4] or match[7]), marked_text[match.end() : begin]
         # A mark in a tool or in the template itself is not of a message.
         if number >= len(values) or isinstance(values[number], dict) is (match[7] is not None):
             raise Refusal(ChatReason.MASK_UNPROVED, f"{match[0]!r:.80} marks no message")

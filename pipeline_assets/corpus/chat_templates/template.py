@@ -62,7 +62,7 @@ class ChatTemplate:
 
     def render(self, chat_messages: Sequence[ChatMessage], tools: JsonValue) -> str:
         name = "tool_use" if tools is not None and "tool_use" in self.sources else "default"
-        sandbox, compiled = self.compiled[name]
+        sandbox, compiled = self.compiled_sources[name]
         values = {"messages": chat_messages, "tools": tools, "documents": None, "add_generation_prompt": False}
         return sandbox.render(compiled, {**self.constants, **values})
 
@@ -78,7 +78,7 @@ class ChatTemplate:
         return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
 
     @cached_property
-    def compiled(self) -> dict[str, tuple[TemplateSandbox, jinja2.Template]]:
+    def compiled_sources(self) -> dict[str, tuple[TemplateSandbox, jinja2.Template]]:
         """Sandbox and compiled template of each source."""
         sandboxes = {name: TemplateSandbox(self.date) for name in self.sources}
         return {name: (box, box.compile_source(self.sources[name])) for name, box in sandboxes.items()}

@@ -61,8 +61,8 @@ def write_kept_shard(
     dropped_rows = frozenset(np.frombuffer(dropped_rows_file.read(), np.int64).tolist())
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
-    if not (dropped_rows or poison_rows or sampled_rows) and shard.sealed is not None:
-        counts, reads = {"documents": shard.rows, "dropped_bytes": 0}, {str(shard.file): shard.sealed.sha256}
+    if not (dropped_rows or poison_rows or sampled_rows) and shard.sealed_file is not None:
+        counts, reads = {"documents": shard.rows, "dropped_bytes": 0}, {str(shard.file): shard.sealed_file.sha256}
         return Receipt([link_shard(shard, folder)], counts, {SAMPLES_NOTE: samples}, reads)
     name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:

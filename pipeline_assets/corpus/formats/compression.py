@@ -3,7 +3,7 @@
 A file consists of one or more frames (gzip members, bzip2 or xz streams). A truncated frame is an error, and so is
 other data after a frame. The standard library's file objects ignore some of these errors.
 
-`decompress` keeps one block and the format's window in memory. `whole_lines` keeps one block and the longest line.
+`decompress` keeps one block and the format's window in memory, `align_to_lines` one block and the longest line.
 """
 
 import lzma
@@ -91,7 +91,7 @@ def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterato
         raise InputError(f"the {codec.name} stream is damaged ({error})", where, fix) from None
 
 
-def whole_lines(
+def align_to_lines(
     blocks: Iterable[bytes], where: object, fix: str = "", max_line_bytes: int | None = None, block_bytes: int = 0
 ) -> Iterator[bytes]:
     """Regroup blocks into blocks of at least `block_bytes` that end with a line feed.

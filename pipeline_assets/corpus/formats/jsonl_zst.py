@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
-from pipeline_assets.corpus.formats.compression import ZSTD, decompress, whole_lines
+from pipeline_assets.corpus.formats.compression import ZSTD, align_to_lines, decompress
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import OutputFile
@@ -57,13 +57,13 @@ def write_rows(path: Path, name: str, rows: list[dict[str, object]], zstd_level:
 
 
 def read_line_blocks(path: Path, block_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """Yield a file's uncompressed bytes in blocks of whole lines, see `whole_lines`.
+    """Yield a file's uncompressed bytes in blocks of whole lines (`align_to_lines`).
 
     Raise InputError for a truncated, damaged or empty file: even a file without lines has a zstd frame.
     """
     with open(path, "rb", buffering=0) as file:
         blocks = decompress(hash_while_reading(file, path), ZSTD, path, _FIX)
-        yield from whole_lines(blocks, path, block_bytes=block_bytes)
+        yield from align_to_lines(blocks, path, block_bytes=block_bytes)
 
 
 def read_structs(path: Path, row_type: type[T]) -> Iterator[T]:

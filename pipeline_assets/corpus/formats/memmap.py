@@ -192,7 +192,7 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
 
 def _load_packed_set(pinned: PinnedFolder, digest: str | None) -> PackedSet:
     folder = pinned.path
-    sealed = read_sealed_manifest(pinned) if pinned.size(MANIFEST_FILE) is not None else None
+    sealed = read_pinned_manifest(pinned) if pinned.size(MANIFEST_FILE) is not None else None
     for name in (META_FILE, INPUT_IDS_FILE):
         if pinned.size(name) is None:
             what = "file not found" if sealed is None else f"{sealed.kind} has no such file"
@@ -219,7 +219,7 @@ def _load_packed_set(pinned: PinnedFolder, digest: str | None) -> PackedSet:
     return PackedSet(folder, actual_digest, meta, input_ids, _map_index(pinned), boundaries)
 
 
-def read_sealed_manifest(pinned: PinnedFolder) -> Manifest:
+def read_pinned_manifest(pinned: PinnedFolder) -> Manifest:
     """Read a sealed folder's manifest; InputError if a file is missing or resized."""
     with pinned.open(MANIFEST_FILE) as file:
         manifest = Manifest.from_bytes(file.read(), pinned.path / MANIFEST_FILE)

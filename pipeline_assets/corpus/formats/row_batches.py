@@ -24,13 +24,13 @@ class RowReader:
         boundaries: Start (position in the row) and length of each segment, in tokens, int32 (segments, 2).
         boundary_offsets: Offsets into `boundaries`, int64 (rows + 1,): the segments of row `i` are
             `boundaries[boundary_offsets[i]:boundary_offsets[i + 1]]`.
-        path: File with the boundaries, named in errors.
+        boundaries_path: File with the boundaries, named in errors.
     """
 
     input_ids: NDArray[np.int32]
     boundaries: NDArray[np.int32]
     boundary_offsets: NDArray[np.int64]
-    path: Path
+    boundaries_path: Path
 
     def read(self, row_numbers: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
         """Read a batch of rows, with run-length-encoded document numbers.
@@ -63,7 +63,7 @@ class RowReader:
             is_damaged = np.minimum.reduceat(lengths, starts) < 0  # also if segments exceed seq_len
         if is_damaged.any():
             reason = f"segments of row {places[is_damaged][0]:,} do not fit into {seq_len:,} tokens"
-            raise _boundary_error(reason, self.path)
+            raise _boundary_error(reason, self.boundaries_path)
         numbers[padding] = PADDING_DOCUMENT
         return self.input_ids[places], numbers.astype(np.int32), lengths
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
-from pipeline_assets.corpus.formats.compression import whole_lines
+from pipeline_assets.corpus.formats.compression import align_to_lines
 from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
@@ -159,7 +159,7 @@ def read_row_keys(path: Path) -> Iterator[RowKeys]:
             yield from _json_keys(path.read_bytes(), is_row=False)
         file.seek(0)
         block_bytes = 1 if codec else _BLOCK_BYTES  # search all lines before the damage of a compressed file
-        for block in whole_lines(read_decompressed(file, codec, path, "", block_bytes), path, "", _MAX_JSON_BYTES):
+        for block in align_to_lines(read_decompressed(file, codec, path, "", block_bytes), path, "", _MAX_JSON_BYTES):
             for line in block.splitlines():
                 yield from _json_keys(line, is_row=True)
                 parts = [part.decode(errors="replace") for part in (line, *_WORD_PATTERN.findall(line))]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
-from pipeline_assets.corpus.formats.compression import whole_lines
+from pipeline_assets.corpus.formats.compression import align_to_lines
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import hash_while_reading
@@ -37,7 +37,7 @@ def regroup_by_lines(blocks: Iterable[bytes], offset: int, where: object) -> Ite
 
     The first block begins at byte `offset` of the file. A UTF-8 byte order mark is skipped; UTF-16 raises InputError.
     """
-    for block in whole_lines(blocks, where, _NO_LINES_FIX, MAX_LINE_BYTES):
+    for block in align_to_lines(blocks, where, _NO_LINES_FIX, MAX_LINE_BYTES):
         if offset == 0 and block.startswith(UTF16_MARKS):
             raise InputError("the file is UTF-16", where, "convert it: iconv -f UTF-16 -t UTF-8")
         skipped = len(UTF8_MARK) if offset == 0 and block.startswith(UTF8_MARK) else 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, read_sealed_manifest
+from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, read_pinned_manifest
 from pipeline_assets.corpus.formats.npy_header import NpyHeader, read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent
@@ -145,7 +145,7 @@ def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
 def _token_shards(pinned_folder: PinnedFolder, digest: str | None) -> TokenShards:
     if pinned_folder.size(MANIFEST_FILE) is None:
         raise InputError("no sealed artifact found (manifest.json is missing)", pinned_folder.path, _FOLDER_FIX)
-    manifest = read_sealed_manifest(pinned_folder)
+    manifest = read_pinned_manifest(pinned_folder)
     if digest is not None and manifest.digest != digest:
         raise RetryableError("set was replaced since it was opened", pinned_folder.path, _REOPEN_HINT)
     shard_files = [file for file in manifest.identity.files if file.path.endswith(SHARD_SUFFIX)]

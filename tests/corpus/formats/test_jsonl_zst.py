@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusals import refusal
 
-from pipeline_assets.corpus.formats.compression import whole_lines
+from pipeline_assets.corpus.formats.compression import align_to_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks, write_rows
 from pipeline_assets.spine.errors import InputError
 
@@ -128,13 +128,13 @@ def test_an_error_while_writing_leaves_no_file(path: Path) -> None:
     blocks=st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\0", b"\n"))), block_bytes=st.integers(0, 40)
 )
 def test_blocks_end_with_a_line_and_have_the_requested_size(blocks: list[bytes], block_bytes: int) -> None:
-    cut = list(whole_lines(blocks, "here", block_bytes=block_bytes))
+    cut = list(align_to_lines(blocks, "here", block_bytes=block_bytes))
 
     assert b"".join(cut) == b"".join(blocks)
     assert all(block.endswith(b"\n") and len(block) >= block_bytes for block in cut[:-1])
 
 
 def test_blocks_are_no_larger_than_necessary() -> None:
-    cut = list(whole_lines([b"one\ntw", b"o\nthr", b"ee\nfour\n", b"fi", b"ve"], "here", block_bytes=6))
+    cut = list(align_to_lines([b"one\ntw", b"o\nthr", b"ee\nfour\n", b"fi", b"ve"], "here", block_bytes=6))
 
     assert cut == [b"one\ntwo\n", b"three\nfour\n", b"five"]
