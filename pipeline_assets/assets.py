@@ -142,7 +142,7 @@ def build_asset(
 def _build_artifact(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build an artifact and yield its events; yield nothing if it waits for inputs."""
+    """Build a target and yield its events; yield none if the target waits for inputs."""
     upstream_keys = {dep.asset_key for dep in context.assets_def.get_asset_spec(key).deps}
     builds_inputs = not upstream_keys.isdisjoint(context.job_def.asset_layer.selected_asset_keys)
     if _waits_for_inputs(context, target, run.root, builds_inputs):

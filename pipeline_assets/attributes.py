@@ -59,7 +59,7 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recip
 
 
 def _owners_and_tags() -> dg.AssetSpec:
-    """Return a spec with owners and tags, or the default owner if these are invalid."""
+    """Return a spec with owners and tags; if any is invalid, only the default owner."""
     owners = _read_list_variable(OWNERS_VARIABLE) or [_DEFAULT_OWNER]
     entries = (entry.partition("=") for entry in _read_list_variable(TAGS_VARIABLE))
     tags = {name.strip(): value.strip() for name, _, value in entries}

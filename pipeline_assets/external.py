@@ -116,7 +116,7 @@ def _folder_asset(folder: SourceFolder, root: Path) -> ExternalAsset:
 
 
 def _key_part(name: str) -> str:
-    """Return a name that Dagster allows in keys; a changed name ends with a hash."""
+    """Replace characters that Dagster forbids in keys; if a name changes, add a hash."""
     valid = re.sub("[^A-Za-z0-9_.-]", "_", name)
     return name if valid == name else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
@@ -144,7 +144,7 @@ def invalid_file_assets(
 ) -> Iterator[dg.AssetSpec]:
     """Yield an asset for each invalid recipe, and one for all invalid schedules.
 
-    Each asset's description contains the errors.
+    Each asset's description contains the errors of its file.
     """
     files = [(invalid_recipe_name(error), error) for error in recipe_errors]
     files += [("schedules.yaml", combine_errors(schedule_errors))] if schedule_errors else []

@@ -1,7 +1,7 @@
 """The Dagster instance of a data root, which the UI uses.
 
 An instance is three SQLite databases and a configuration in `<data root>/dagster`, created under a lock before they are
-opened. If a database has no schema revision and no runs are stored, their creation was interrupted: all three are
+opened. If a database has no schema revision and no runs are stored, a creation was interrupted: all three databases are
 created again. Any other problem, such as a full disk or a damaged database, is reported and changes nothing.
 """
 
@@ -36,7 +36,7 @@ _NO_LOG_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "
 
 
 def instance_home(root: Path) -> Path:
-    """Return the folder for DAGSTER_HOME of a data root, created if needed.
+    """Return a data root's folder for DAGSTER_HOME; create the folder if missing.
 
     The folder has the project's configuration, with absolute paths.
 

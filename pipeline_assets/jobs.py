@@ -141,7 +141,7 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield the events of an artifact that the UI lacks.
+    """Yield an artifact's new events: the events that the UI lacks.
 
     If a check of the artifact failed, the results of all its checks are always yielded. If the artifact does not match
     the recipe, nothing is yielded.

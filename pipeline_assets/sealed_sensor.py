@@ -80,7 +80,7 @@ def sealed_artifacts_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorD
 
 
 def report_sealed_artifacts(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
-    """Report artifacts and checks that the instance lacks, for up to 30 seconds."""
+    """Report artifacts and checks that the instance lacks; stop after 30 seconds."""
     names = [recipe.name for recipe in recipes]
     _report_events(_list_assets(_requested_targets(recipes, root), root, names), root, instance)
 
@@ -243,7 +243,7 @@ def _latest_failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg
 def _looks_failed(asset: _TrackedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
     """Check whether the UI shows an up-to-date artifact as failed.
 
-    The UI does so if the artifact's last materialization is older than the failed run.
+    The UI does so if the artifact's last materialization is older than `failed_at`, the time of a failed run.
     """
     partitions = None if asset.view.partition is None else [asset.view.partition]
     chosen = dg.AssetRecordsFilter(asset.view.key, asset_partitions=partitions)

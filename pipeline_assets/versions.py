@@ -102,10 +102,10 @@ def version_partition_mapping(
 ) -> dg.PartitionMapping | None:
     """Return the partition mapping between two assets of one recipe's versions.
 
-    `source_pairs` has a pair for each dependency: the source of the upstream artifact and of the downstream artifact.
-    The source is None if an artifact covers all sources. If no artifact has a source, return None, which means
-    Dagster's default mapping. Otherwise, map each version to itself. If every artifact has a source, also map sources
-    by `source_mapping`; if `source_mapping` is None, map each source to itself.
+    `source_pairs` has a pair for each dependency: the sources of the upstream and the downstream artifact. A source is
+    None if its artifact covers all sources. If no artifact has a source, return None, which means Dagster's default
+    mapping. Otherwise, map each version to itself. If every artifact has a source, also map sources by
+    `source_mapping`; if `source_mapping` is None, map each source to itself.
     """
     have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in source_pairs}
     with warnings.catch_warnings():

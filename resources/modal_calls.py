@@ -92,8 +92,8 @@ class ModalLauncher:
 
         At most `settings.places` jobs run at a time, each in a thread that starts a call and commits its receipt. All
         calls are canceled if the caller stops early or is interrupted, or if a job raises an InputError other than
-        RetryableError, for example because a call rejects its input. The calls run on for the next build after a
-        RetryableError (a job failed three times, for example), after any other exception, or if the process is killed.
+        RetryableError, for example because a call rejects its input. After a RetryableError (a job failed three times,
+        for example) or any other exception, or if the process is killed, the calls run on for the next build.
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False

@@ -36,7 +36,7 @@ class ModalLauncherFactory:
     cost_by_split: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def describe_costs(self, splits: Sequence[ScoreWork], finished_shards: int = 0) -> Iterator[str]:
-        """Yield an estimate for each split, the total of several splits, and the rates.
+        """Yield an estimate for each split, a total for several splits, and the rates.
 
         `finished_shards` is the number of shards of each split that are scored already. After the last line, UsageError
         is raised for the first split that cannot run, for example because of a cost limit.

@@ -1,4 +1,4 @@
-"""Functions that build a target and seal its artifact, or only a manifest."""
+"""Functions that seal the artifact of a target, with built files or without files."""
 
 import dataclasses
 import functools

@@ -34,7 +34,7 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: Kind) -> dict[str, Artifact]:
-        """Open the inputs of `kinds` (default: all), keyed by partition, else by name."""
+        """Open inputs whose kind is in `kinds` (default: all), by partition, else by name."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
@@ -67,7 +67,7 @@ def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
 
 
 def input_builder(describe_inputs: Callable[[Target, Run], BuildResult]) -> Build:
-    """Return a `Kind.build` that seals only a manifest with a list of inputs."""
+    """Return a `Kind.build` that seals a manifest with a list of inputs, but no files."""
 
     def build(target: Target, run: Run) -> Artifact:
         def list_inputs() -> BuildResult:

@@ -41,7 +41,7 @@ class BuildReport:
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     """Build an artifact if necessary, copy its manifest, and run its checks.
 
-    An artifact that matches its recipe is not rebuilt. If it is also up to date, its checks run only if `rerun_checks`
+    An artifact that matches its recipe is not rebuilt. The checks of an up-to-date artifact run only if `rerun_checks`
     is set. A failed check raises no error here; `Target.raise_if_failed` raises one.
     """
     was_current = target.matches_recipe(run.root)

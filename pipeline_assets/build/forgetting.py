@@ -103,9 +103,9 @@ def find_recorded_duplicates(
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
     Exact and near duplicates that are not themselves in `rows` are listed, sorted by id. If a row is a copy of another
-    document, that document's duplicates are listed as well, with the document's id in place of the row's id. If a
-    duplicate in an earlier corpus has the same id as one of `rows`, the duplicate is listed only if no other row in
-    `rows` has this id and no request names the id.
+    document, that document's duplicates are listed as well, with the document's id in place of the row's id. A
+    duplicate in an earlier corpus may have the same id as one of `rows`. It is listed only if exactly one row in `rows`
+    has this id and no request names the id.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.manifests.items() if found else ():

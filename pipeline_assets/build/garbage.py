@@ -69,7 +69,7 @@ _MIN_CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks it
 class Garbage:
     """Folder that nothing needs: an artifact, its leftovers or kept work, or a cache.
 
-    `artifact_folder` is the path of the artifact that owns `folder`; this path may not exist. None for a cache.
+    `artifact_folder` is the path of the artifact that owns `folder`, or None for a cache. The artifact can be missing.
     """
 
     folder: Path
@@ -84,7 +84,7 @@ class Survey:
         garbage: In this order: leftovers, kept work of missing artifacts, artifacts (downstream ones first), folders of
             cached hub files, and folders of copied objects.
         unfinished: Leftovers to keep: a build uses or can resume them, their seal was interrupted, or they are too new.
-        user_folders: Folders kept without a recipe: the user named, pulled or copied the artifact, or no check ran.
+        user_folders: Folders kept without a recipe, since a user named, pulled or copied them, or no check ever ran.
         errors: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 
@@ -251,7 +251,7 @@ class Survey:
                 yield Garbage(folder, "copies of objects that no artifact and no recipe names")
 
     def _is_untouched(self, folder: Path) -> bool:
-        """Check whether a folder has files, all older than a day and the minimum age."""
+        """Check whether a folder has files, all older than both a day and the minimum age."""
         paths = [*folder.iterdir()]
         return bool(paths) and all(self._is_old(path, self._now_s - _MIN_CACHE_AGE_S) for path in paths)
 

@@ -64,7 +64,7 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
 
 
 def _locked_unless_done(target: Target, run: Run) -> contextlib.AbstractContextManager[object]:
-    """Return a context that locks a target, or does nothing if it is up to date."""
+    """Return a context that locks a target, or does nothing for an up-to-date target."""
     folder = run.root / target.folder
     is_done = target.is_up_to_date(run.root)
     return contextlib.nullcontext() if is_done else locked(folder.with_name(f"{folder.name}.join"))

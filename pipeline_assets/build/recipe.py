@@ -79,7 +79,7 @@ class Recipe(RecipeSection):
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, object], where: object) -> Self:
-        """Build a recipe from its values; UsageError that names `where` if invalid."""
+        """Build a recipe from its values; if invalid, raise UsageError that names `where`."""
         return validate_section(cls, content, lambda location: where, cls.cross_checks(content, None))
 
     @classmethod
@@ -124,7 +124,7 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 
 
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
-    """Return the targets, with `is_intermediate` set for inputs of other corpora.
+    """Return the targets; set `is_intermediate` for corpora that other corpora read.
 
     `targets` are upstream first. An output that the recipe names is never marked. A corpus that keeps all documents
     links the files of its input; the input is then marked only if the corpus is marked.

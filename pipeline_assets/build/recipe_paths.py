@@ -19,7 +19,7 @@ def recipe_paths(root: Path) -> dict[str, Path]:
 
 
 def recipe_path(name_or_path: str, root: Path) -> Path:
-    """Return the path of a recipe file by path or name; UsageError for unknown names."""
+    """Convert a recipe's name or path to its path; UsageError for an unknown name."""
     if name_or_path.endswith((".yaml", ".yml")) or "/" in name_or_path:
         path = Path(name_or_path)
         if not path.exists() and (named := recipe_paths(root).get(path.stem)) is not None:
@@ -38,7 +38,7 @@ def recipe_path(name_or_path: str, root: Path) -> Path:
 
 
 def read_named_recipe(path: Path) -> dict[str, object]:
-    """Return the values of a recipe file; UsageError if `name` is not the file name."""
+    """Return a recipe file's values; UsageError if its `name` is not the file name."""
     values = read_yaml(path)
     name = values.get("name")
     if isinstance(name, str) and name.lower() != path.stem:

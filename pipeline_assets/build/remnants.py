@@ -60,7 +60,7 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
 
     `affected_folders` are the folders that `compare_with_removal_list` returns. Their artifacts come first, followed by
     exports, leftovers and kept work, caches, downloads, copies, previews and sources. An artifact inside another
-    affected artifact is yielded only if its rows were published.
+    affected artifact is yielded only if the rows of the inner artifact were published.
     """
     root, sealed = stores.lineage.root, stores.lineage.manifests
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.has_listed_rows}
@@ -101,7 +101,7 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
 
 
 def _find_exports(stores: RowStores, digests: Collection[str]) -> Iterator[Remnant]:
-    """Yield the exports and copies whose artifact is missing or in `digests`."""
+    """Yield exports and copies of artifacts that are missing or listed in `digests`."""
     lineage = stores.lineage
     source_folders = {input_folder_path(manifest, lineage.root) for manifest in lineage.manifests.values()}
     for folder, manifest in _sealed_outside_areas(lineage.root):

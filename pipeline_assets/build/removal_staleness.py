@@ -8,13 +8,13 @@ from pipeline_assets.spine.manifest import Manifest
 
 
 def has_listed_rows(root: Path, manifest: Manifest) -> bool:
-    """Check whether `forget` found listed rows in an artifact or upstream of it."""
+    """Check whether `forget` found rows to forget in an artifact or upstream of it."""
     digests = {manifest.digest, *(entry["digest"] for entry in manifest.identity.upstream)}
     return any(compared.has_listed_rows for digest, compared in read_comparisons(root).items() if digest in digests)
 
 
 def count_compared_entries(removals: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
-    """Count the leading list entries that the build applied or `forget` compared."""
+    """Count list entries up to the last that the build applied or `forget` compared."""
     return max(map(removals.count_before, (manifest.provenance.get(REMOVALS_KEY), comparison.position)))
 
 

@@ -1,7 +1,7 @@
 """Comparisons of artifacts with the removal list of their data root.
 
 An artifact whose kind applies the list is stale if a row matches an entry that was added after its build. `forget`
-compares all such artifacts with new entries, and stores the results in `removals/compared.json`.
+compares all artifacts of such kinds with new entries, and stores the results in `removals/compared.json`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,9 +52,9 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return the list positions that builds recorded, each with an artifact's name.
+    """Map each removal-list position that a build recorded to an artifact's name.
 
-    A build applied the list up to its position. A position has the name of one artifact. Pulled artifacts are skipped.
+    A build applied the list up to its position. If several artifacts share it, one is named. Pulled ones are skipped.
     """
     built_here = (
         sealed for sealed in manifests if REMOVALS_KEY in sealed.provenance and PULLED_KEY not in sealed.provenance

@@ -37,7 +37,7 @@ class NumberSetting:
     maximum: int = _UNLIMITED
 
     def read(self, variables: Mapping[str, str]) -> int:
-        """Return the variable's number or the default; UsageError if it is invalid."""
+        """Return the variable's number or the default; UsageError for an invalid number."""
         value = variables.get(self.variable) or str(self.default)
         if not value.isdecimal() or len(value) > 18 or not self.minimum <= int(value) <= self.maximum:
             is_shown = self.maximum < _UNLIMITED or (value.isdecimal() and len(value) > 9)
@@ -55,7 +55,7 @@ class ChoiceSetting:
     choices: tuple[str, ...]
 
     def read(self, variables: Mapping[str, str]) -> str:
-        """Return the value or the default; UsageError if it is not one of `choices`."""
+        """Return the value or the default; UsageError for a value not in `choices`."""
         value = variables.get(self.variable) or self.default
         if value not in self.choices:
             raise UsageError(f"must be {' or '.join(self.choices)}, got {value!r}", self.variable, "correct it")

@@ -23,7 +23,7 @@ class TargetOutcome:
         manifest: Manifest of the sealed artifact; None if the target failed, or was skipped because it lacks an input.
         was_current: Whether the artifact already matched its recipe, so nothing was built.
         checks: Results of the checks; empty if the target failed, was up to date or was skipped.
-        failure: Error of the build or of a blocking check; None if both succeeded.
+        failure: Error of the build or of a blocking check; None if neither failed.
     """
 
     target: Target

@@ -33,7 +33,7 @@ State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
 class ExternalInputs(Protocol):
-    """Local files that an artifact reads and that belong to no other artifact."""
+    """Local files that an artifact reads, but that no artifact contains."""
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe the files that changed since the seal; None if unchanged."""

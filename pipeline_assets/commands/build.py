@@ -94,7 +94,7 @@ class BuildOptions(BuildFlags):
         build_recipe(recipe, path, self.run, strict=self.strict, format_lines=format_lines)
 
     def build_targets(self, targets: Iterable[Target], format_lines: ArtifactFormatter = lambda _: ()) -> Artifact:
-        """Build targets, inputs first; print lines on each artifact, and return the last."""
+        """Build targets, inputs first; print lines on each artifact; return the last one."""
         return build_targets(upstream_first(targets), self.run, self.strict, format_lines)
 
 
@@ -284,7 +284,7 @@ def _format_count(count: object) -> str:
 def build_targets(
     targets: Sequence[Target], run: Run, strict: bool = False, format_lines: ArtifactFormatter = lambda _: ()
 ) -> Artifact:
-    """Build targets in order; print lines on each artifact, and return the last.
+    """Build targets in order; print lines on each artifact; return the last artifact.
 
     Warnings are printed last, see `print_warnings_last`.
     """

@@ -227,7 +227,7 @@ def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bo
     """Return section `name` of a recipe, or of a file that has only this section.
 
     Return {} if the section is optional and missing from a recipe. Raise UsageError for any other missing section. A
-    file without the key `system` is not a recipe; raise UsageError if such a file has any other key.
+    file without the key `system` is not a recipe; raise UsageError if such a file has a key next to the section.
     """
     section = content.get(name)
     if section is None and is_optional and "system" in content:

@@ -167,7 +167,7 @@ def _raise_if_unused(export_format: str, options: Collection[str], used_options:
 
 
 def _tokenizer_content(file: Path | None, end_of_document: str | None) -> dict[str, Any]:
-    """Return the recipe content of a tokenizer file, or of o200k Harmony if None."""
+    """Return recipe content for a tokenizer file; for o200k Harmony if `file` is None."""
     from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
     from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 

@@ -197,7 +197,7 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _find_sealed_folder(matched_path: Path) -> Path | None:
-    """Return the sealed folder to which a path belongs, or None.
+    """Return the sealed folder to which a path belongs; None if it belongs to none.
 
     The path may be the folder, its sibling FOLDER.manifest.json, or a file in the folder or one level deeper.
     """

@@ -141,7 +141,7 @@ def _row_cells(state: str, folder: Path, artifact: inventory.ArtifactStatus | in
 
 
 def _explain_state(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> str | None:
-    """Return the reason for an artifact's state, or None.
+    """Explain an artifact's state; None for a current artifact without leftovers.
 
     For a damaged, failed or interrupted artifact, the text also has the command to run.
     """

@@ -169,8 +169,8 @@ def loader(
     be divided evenly among the ranks; rank 0 logs the skipped rows. `padding` changes this: no row is skipped, and the
     first rows are repeated at the end of the epoch.
 
-    `rank` is in 0..`ranks` - 1. The first epoch begins after its first `step` batches. `workers` processes read ahead.
-    `drop_last` also skips a last batch that is not full.
+    `rank` is in 0..`ranks` - 1. To resume an interrupted run, the first epoch skips its first `step` batches. `workers`
+    processes read ahead. `drop_last` also skips a last batch that is not full.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.

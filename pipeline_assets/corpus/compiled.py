@@ -67,9 +67,9 @@ def compiled(function: F) -> F:
 def compiled_inner(function: F) -> F:
     """Compile a function that only compiled functions call.
 
-    The machine code is cached as part of the callers. The function has no wrapper for calls from Python: a kernel with
-    many such functions compiles in 75 % of the time. It does not count references to arrays: the kernel runs twice as
-    fast. So it must not return an array; numba refuses to compile a function that creates one.
+    The machine code is cached as part of the callers. Such functions have no wrapper for calls from Python, so a kernel
+    with many of them compiles in 75 % of the usual time. They do not count references to arrays, so the kernel runs
+    twice as fast. They must therefore return no array; numba refuses to compile a function that creates an array.
     """
     return cast(F, numba.njit(**_INNER_OPTIONS)(function))
 

@@ -35,7 +35,7 @@ class ShardWriter:
     """Writer of one shard: documents, ids and rejects.
 
     Attributes:
-        counts: Written `documents`, their text `bytes`, rejects as `rejected/<reason>`, and counts of the caller.
+        counts: Written `documents`, their text `bytes`, rejects as `rejected/<reason>`, and the caller's own counts.
     """
 
     def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:

@@ -13,7 +13,7 @@ from pipeline_assets.spine.artifact import Artifact
 class CorpusShard(DocumentShard):
     """Document shard of a corpus; `name` is unique in the corpus.
 
-    All its documents are from `source`. `first_number` is the number of its first document in the corpus.
+    All documents of the shard are from `source`. `first_number` is the number of its first document in the corpus.
     """
 
     source: str

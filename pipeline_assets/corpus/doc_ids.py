@@ -107,7 +107,7 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 
 
 def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
-    """Yield the occurrence number of each row's id; 0 for a first occurrence.
+    """Yield a number for each row: 0 if its id is new, else 2, 3, … by occurrence.
 
     The second row with an id yields 2, even if the first row is in an earlier shard. `path` is from `write_repeats`.
     """

@@ -23,9 +23,9 @@ class Meta(msgspec.Struct, frozen=True):
     """Origin of a document, and columns of its source row.
 
     Attributes:
-        source_file: File of a source folder or a hub dataset.
+        source_file: Name of the row's file in a source folder or hub dataset.
         source_row: Number of the row in that file, or the byte at which the row begins: see `readers/lines.py`.
-        license_evidence: Evidence for `license_tag`.
+        license_evidence: Evidence for the document's `license_tag`, such as `recipe`.
         title, url, language: Text of the column with this name; "" if its value is not text, or is a date.
         extra: JSON object of all other columns, with unchanged values. If the field `title`, `url` or `language` is "",
             the column with this name is in `extra`, too.
@@ -95,8 +95,8 @@ class Document(msgspec.Struct, frozen=True):
 def to_iso_time(date: str | float | datetime.date | None) -> str:
     """Format a date as ISO 8601 in UTC with milliseconds: `2013-05-18T05:48:54.000`.
 
-    A time without a zone is read as UTC, and a date without a time as midnight. A number, or text in another form, is
-    returned as text; None becomes "".
+    A time without a zone is read as UTC, and a date without a time as midnight. A number, or text that is not an
+    ISO 8601 date, is returned as text; None becomes "".
     """
     if isinstance(date, str) and _DATE_OR_TIME.fullmatch(date):
         with contextlib.suppress(ValueError):

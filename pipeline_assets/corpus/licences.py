@@ -29,7 +29,7 @@ class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         spdx: Identifier in the SPDX licence list; None if not listed.
-        redistributable: Whether the text may be redistributed, also with changes.
+        redistributable: Whether a text under the licence may be redistributed, even with changes.
         attribution: Whether redistribution requires attribution of authors or source.
         share_alike: Whether derived works must carry the same licence.
         aliases: Other spellings of the tag, in lower case.

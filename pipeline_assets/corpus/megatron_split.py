@@ -134,7 +134,7 @@ class _JoinedShards(NamedTuple):
         receipts: Receipts of the shards up to the budget.
         files: All files except the rejects.
         lengths: Number of tokens of each document, shape (documents,).
-        first_over_budget: Doc_id, shard, row and tokens of the first document that exceeds the budget; may be empty.
+        first_over_budget: Doc_id, shard, row and tokens of the first document beyond the budget; may be empty.
     """
 
     receipts: list[Receipt]

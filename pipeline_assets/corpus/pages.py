@@ -21,7 +21,7 @@ _DECIMAL_SUFFIXES = ("share", "efficiency", "fraction", "epochs")  # of keys who
 
 
 def write_report(staging: StagingView, report: object) -> OutputFile:
-    """Write `report.json`, from which the page is rendered."""
+    """Write `report.json`, from which `report.html` is rendered."""
     content = json.dumps(msgspec.to_builtins(report), indent=1, ensure_ascii=False)
     return staging.write(REPORT_JSON, content.encode() + b"\n")
 

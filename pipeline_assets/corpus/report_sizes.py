@@ -37,7 +37,7 @@ def packed_token_counts(
 ) -> dict[str, int]:
     """Count each source's tokens in a packed set, without end-of-document tokens.
 
-    Return {} if `packed` has other input corpora, used another tokenizer, or rejected a document.
+    Return {} without `packed` or `tokenizer`, or if `packed` has other corpora, another tokenizer or any rejects.
     """
     if packed is None or tokenizer is None:
         return {}
@@ -52,7 +52,7 @@ def packed_token_counts(
 def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mapping[str, int]) -> dict[str, Any]:
     """Return the sizes of sources in a decontaminated corpus, and their sum.
 
-    Token counts are exact if in `packed_tokens`, else those of `profile` (before decontamination), scaled by bytes.
+    A source's tokens are exact if in `packed_tokens`; otherwise `profile` (before decontamination) is scaled by bytes.
     """
     before, sizes, totals = sum_profile_by(profile, "source"), dict[str, dict[str, int]](), Counter[str]()
     for name, kept in decontaminated.manifest.identity.counts["by_source"].items():

@@ -10,7 +10,7 @@ from pipeline_assets.spine.section import RecipeSection
 
 
 class SourceCaps(RecipeSection):
-    """Upper limits: `sources` by source name, and `every_source` for all others."""
+    """Upper limits: `sources` by source name, `every_source` for all other sources."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)

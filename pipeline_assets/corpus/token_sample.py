@@ -65,7 +65,7 @@ class SampleSums(NamedTuple):
     def relative_error(self) -> float:
         """Return the 95 % margin of error of the token count, as a share of the count.
 
-        For independent draws, as in Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
+        Independent draws are assumed: Särndal, Swensson, Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
         """
         ratio = self.weighted_tokens / max(self.weighted_bytes, 1)
         variance = self.tokens_squares - 2 * ratio * self.byte_token_products + ratio * ratio * self.bytes_squares

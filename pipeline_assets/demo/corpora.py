@@ -147,11 +147,11 @@ def gzip_member(content: bytes) -> bytes:
 
 
 def _healing_files() -> Files:
-    """Yield two files for each of four dumps, with planted page copies, and a card.
+    """Yield two files for each of four dumps, then a card; plant copies of pages.
 
-    A copy is in the dump that follows the dump of its page; the first dump follows the last. Of the seven copies, three
-    have a new id. Two have the id of their page, and one of these lacks the last paragraph. Two are bad rows with new
-    ids: the text of one contains a NUL, and the other has no text.
+    A copy is in the dump after the dump of its page; copies from the last dump are in the first. Of the seven copies,
+    three are valid rows with new ids. Two have the id of their page, and one of these lacks the last paragraph. Two are
+    bad rows with new ids: the text of one contains a NUL, and the other has no text.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]
@@ -223,9 +223,9 @@ def _stage2_files() -> Files:
 def _stage_a_files() -> Files:
     """Yield files of a hub dataset, four local sources and an evaluation set.
 
-    The dataset has some pages of only one paragraph, and one page twice. Wikipedia has empty articles and stubs. The
-    notes have exact and reworded copies of articles, bad rows, and two notes with a refused licence. Some papers are
-    mostly boilerplate of the publisher. The quiz repeats sentences of an article and a paper.
+    The hub dataset has some pages of only one paragraph, and one page twice. Wikipedia has empty articles and stubs.
+    The notes have exact and reworded copies of articles, bad rows, and two notes with a refused licence. Some papers
+    are mostly boilerplate of the publisher. The evaluation set repeats sentences of an article and a paper.
     """
     handbook = texts.pages("handbook", 120)
     handbook[::30] = [replace(page, text=page.text.partition("\n")[0]) for page in handbook[::30]]
@@ -274,7 +274,7 @@ def _stage_a_files() -> Files:
 
 
 def _posts() -> Iterator[Row]:
-    """Yield questions with two answers each; the last two answers lack their question."""
+    """Yield 39 questions with two answers each, then two answers without a question."""
     for number in range(40):
         rng, first = Chooser.from_name(f"question {number}"), 3 * number + 1
         question, *answers = (f"<p>{text}</p>" for text in texts.paragraphs(rng, 3, 4))

@@ -24,7 +24,7 @@ UPLOAD_LIMIT_BYTES = 1 << 33
 
 @dataclass(frozen=True)
 class HubRequest:
-    """HTTP request to the hub or its storage; a HEAD request has the method GET."""
+    """HTTP request to the hub or its storage; `method` is GET for a HEAD request, too."""
 
     method: str
     raw_path: str
@@ -99,7 +99,7 @@ class HubInterface(Protocol):
 
     @property
     def uploads(self) -> Path:
-        """Folder of uploaded large files; commits copy files from this folder."""
+        """Folder of uploaded large files, from which commits copy the files they add."""
 
     def may_write(self, request: HubRequest) -> bool:
         """Check whether a request may change the hub."""

@@ -107,7 +107,7 @@ class HubWriter:
         return json_response(settings)
 
     def preupload(self, request: HubRequest, repo: Repo) -> Response:
-        """Return the upload mode and current content id of each file."""
+        """Return the upload mode and current content id of each file in the request."""
         self._check_writer(request)
         files: list[dict[str, object]] = []
         for file in json.loads(request.body)["files"]:
@@ -118,7 +118,7 @@ class HubWriter:
         return json_response({"files": files})
 
     def register_uploads(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Response:
-        """Record pushed large files; return upload addresses for files not yet stored.
+        """Record the large files of a push; return upload addresses for missing files.
 
         Spec: docs/api/batch.md of git-lfs.
         """
@@ -217,7 +217,7 @@ class HubWriter:
             shutil.rmtree(name, ignore_errors=True, dir_fd=commits)
 
     def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
-        """Return (path, content): bytes, the sha256 of a stored file, or None to delete."""
+        """Return a path and its content: bytes, a stored file's sha256, or None to delete."""
         value = line["value"]
         path = _check_path(value["path"])
         match line["key"]:

@@ -102,7 +102,7 @@ def _total_bytes(path: Path) -> int:
 
 
 def _claim_folder(root: Path) -> None:
-    """Write the card of a smoke run; UsageError if the folder has files but no card."""
+    """Write a smoke run's README.md; UsageError if a folder with files lacks it."""
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = nearest_existing(root)

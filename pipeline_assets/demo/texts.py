@@ -92,7 +92,7 @@ def place_name(number: int) -> str:
 
 
 def sentence(rng: Chooser) -> str:
-    """Generate a sentence of at least eleven words, which rarely repeats."""
+    """Generate a sentence of at least eleven words; equal sentences are rare."""
     order = (_ADJECTIVES, _ADJECTIVES, _NOUNS, _VERBS, _NOUNS, _PHRASES)
     first, second, subject, verb, thing, ending = map(rng.choice, order)
     return f"The {first} {subject} {verb} the {second} {thing} {ending}."

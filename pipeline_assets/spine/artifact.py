@@ -50,7 +50,7 @@ class Artifact:
     def path(self, name: str) -> Path:
         """Return the path of a file that the manifest lists; InputError if unlisted.
 
-        In a `verify_reads` block, a wrong hash raises ChangedFileError, either now or when the file is read.
+        In a `verify_reads` block, a wrong hash raises ChangedFileError, in this call or when the file is read.
         """
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:

@@ -17,7 +17,7 @@ class BuildResult:
         external_inputs: Input files from a hub or a local folder, not from an artifact.
         labels: Stored files that the digest does not cover, since they contain a time or a path.
         provenance: Facts about the build that do not affect the content.
-        write_page: Function that writes a page about the artifact, which becomes a label; None for no page.
+        write_page: Function that writes a page about the artifact, and returns the page as a label; None for no page.
     """
 
     files: Sequence[OutputFile]

@@ -30,5 +30,5 @@ def errors_as_damage(path: Path, noun: str) -> Iterator[None]:
 
 
 def damaged_file_error(what: str, path: Path) -> InputError:
-    """Return an InputError for a damaged file, or a RetryableError during its build."""
+    """Return InputError for a damaged file, or RetryableError in a staging directory."""
     return RetryableError(what, path, _RETRY_HINT) if ".building." in str(path) else InputError(what, path, REBUILD)

@@ -166,7 +166,7 @@ def write_all(descriptor: int, path: Path, data: bytes | memoryview) -> None:
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o666) -> str:
-    """Write a file durably, with `mode` before the umask; return its hex sha256.
+    """Write a file durably, with `mode` minus the umask; return its hex sha256.
 
     First remove abandoned temporary files from the folder. Several processes may write the same file in parallel.
     """

@@ -42,7 +42,7 @@ class Lineage:
 
     @cached_property
     def _folders_by_digest(self) -> Mapping[str, list[tuple[str, str]]]:
-        """Pairs (folder, name) of artifacts by digest."""
+        """Folder and manifest name of each artifact, grouped by digest."""
         folders: dict[str, list[tuple[str, str]]] = {}
         for folder, manifest in self._scan_results:
             if isinstance(manifest, Manifest):
@@ -89,7 +89,7 @@ class Lineage:
         return downstream
 
     def find_by_digest(self, digest: str) -> Artifact | None:
-        """Return an artifact by digest, files unchecked; None if missing or unreadable."""
+        """Find an artifact by digest, and check no files; None if missing or unreadable."""
         folder = self.folder_for(digest)
         try:
             manifest = read_manifest(folder) if folder is not None else None

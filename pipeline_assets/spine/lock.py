@@ -135,7 +135,7 @@ def _open_locked(path: Path, target: Path) -> int:
 def _open_lock_file(path: Path) -> int:
     """Open the lock file, and create it if missing.
 
-    Raise RetryableError if the file has a second hard link, because writing the lock would change another file.
+    Raise RetryableError if the file has a second hard link, because a write would also change the other path's content.
     """
     durable.call_failpoint("create", path)
     try:

@@ -109,7 +109,7 @@ class MetadataFormat(Generic[T]):
 
 
 def _limit_error(value: object) -> str | None:
-    """Describe nesting that is too deep, or an integer that is too large; else None."""
+    """Describe too deep nesting or a too large integer; None if neither occurs."""
     # Walk the levels from the top, since recursion would fail on the nesting that is searched for.
     level: list[Any] = [[value]]
     for _ in range(_MAX_DEPTH + 1):

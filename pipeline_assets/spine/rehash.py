@@ -38,7 +38,7 @@ class HashTask:
 
 
 def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
-    """Yield (task, error) when a task ends, with None if the hash matches.
+    """Yield (task, error) when a task ends; the error is None if the hash matches.
 
     Large files start first. `progress` counts bytes. Closing the iterator cancels the remaining tasks.
     """
@@ -59,7 +59,7 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
 
 def _hash(task: HashTask, add_bytes: Callable[[int], None], stop_event: threading.Event) -> tuple[HashTask, str | None]:
-    """Hash a task's files; return (task, error), with None if the hash matches.
+    """Hash a task's files; return (task, error); error None means a matching hash.
 
     Report hashed bytes to `add_bytes`. Raise CancelledError if `stop_event` is set.
     """

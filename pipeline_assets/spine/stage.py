@@ -64,8 +64,8 @@ class Window:
     """Range of a shard's rows that a stage reads, from `start` to before `stop`.
 
     If `stop` is None, the window ends with the shard. At first, the window is the whole shard. If a row crashes its
-    worker (native panic, too much memory), the pool halves the window until it finds this poison row.
-    The stage never reads `poison_rows`: it rejects them with the reason `killed_worker`, or raises InputError.
+    worker (native panic, too much memory), the pool halves the window until it finds this poison row. The stage does
+    not process `poison_rows`: it rejects them with the reason `killed_worker`, or raises InputError.
     """
 
     start: int = 0
@@ -73,7 +73,7 @@ class Window:
     poison_rows: frozenset[int] = frozenset()
 
     def enumerate_rows(self, rows: Sequence[T], first_row: int) -> Iterable[tuple[int, T]]:
-        """Return (row number, row) pairs inside the window, poison rows included.
+        """Return (row number, row) pairs in the window; the caller handles poison rows.
 
         `rows` are consecutive rows of the shard, and `first_row` is the row number of the first of them.
         """

@@ -25,7 +25,7 @@ class StagedInput:
         return cls(staging.path(file.path), file.sha256)
 
     def read(self) -> bytes:
-        """Read the whole file; raise RetryableError if its sha256 differs."""
+        """Read the whole file; raise RetryableError if its hash is not `sha256`."""
         data = self.path.read_bytes()
         if (sha256 := hashlib.sha256(data).hexdigest()) != self.sha256:
             what = f"sha256 of the bytes that were read is {sha256}, written with {self.sha256}"

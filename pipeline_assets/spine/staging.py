@@ -91,7 +91,7 @@ class Receipt:
     reads: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self, receipt_name: str = "") -> bytes:
-        """Serialize as two lines: the hex sha256 of `receipt_name` + JSON, then the JSON.
+        """Serialize as two lines: the hex sha256 of name and JSON together, then the JSON.
 
         `receipt_name` is `STAGE/SHARD.json` for a stored receipt, so that no other shard can use the receipt.
         """
@@ -263,7 +263,7 @@ def fencing_number(folder: Path) -> int:
 def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
     """Make sealed files readable for all and writable for none, whatever the umask.
 
-    Only the owner, and a group that shares the parent folder, can add or remove files in the folders.
+    Only the owner, and a group that shares the parent folder, can add or remove files in the artifact's folders.
     """
     group_bits = 0o020 if durable.is_shared(folder.parent) else 0
     for path in (folder, *paths):

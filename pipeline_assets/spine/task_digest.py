@@ -1,8 +1,8 @@
 """Digests of tasks: tasks with equal digests write equal files in all builds.
 
 A digest covers the function, its arguments (the content of files, not their paths), and the versions of program and
-libraries. If a task reads a file of its own build, the task has a digest only if the file is a `StagedInput`, because
-any other file, such as an index, may refer to files that its hash does not cover.
+libraries. A task that reads a file of its own build has no digest, unless the file is a `StagedInput`. Other files,
+such as an index, may refer to files that their hash does not cover.
 """
 
 import datetime
@@ -28,7 +28,7 @@ _PLAIN_TYPES = (str, int, float, bool, type(None))
 
 
 class _NoDigestError(Exception):
-    """Error about an argument without a digest, such as a connection or a staged file."""
+    """Error about an argument without a digest, such as a connection or a staged path."""
 
 
 def task_digest(work: Callable[..., object], shard: object, staging_folder: Path) -> str | None:

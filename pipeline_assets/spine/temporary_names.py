@@ -27,7 +27,7 @@ def _host() -> str:
 def temporary_path(path: Path) -> Path:
     """Return a path next to `path` that no other process uses.
 
-    Its name is `.name.<host>.<pid>.<n>.tmp`, with `name` cut so that the whole has at most 255 bytes.
+    Its name is `.name.<host>.<pid>.<n>.tmp`, with `name` cut so that the new name has at most 255 bytes.
     """
     end = f".{_host()}.{os.getpid()}.{next(_file_numbers)}.tmp"
     name = os.fsdecode(os.fsencode(path.name)[: _MAX_NAME_BYTES - len(end) - 1])

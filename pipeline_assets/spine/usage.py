@@ -15,7 +15,7 @@ _MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) cou
 
 
 def peak_memory_bytes() -> int:
-    """Return the peak resident memory of this process or of its largest ended child.
+    """Return the largest peak resident memory of this process and its ended children.
 
     The value includes shared memory and never falls, even when another build begins. A program that is started by
     `exec`, as in `subprocess`, begins with the value of its parent.

@@ -52,8 +52,8 @@ _collected_hashes: dict[str, str] | None = None
 def verify_reads() -> Iterator[None]:
     """Raise InputError if a file that the block reads does not have its expected hash.
 
-    A file that was not read completely is hashed at the end of the block. An InputError about a changed file replaces
-    any other error of the block, because the change may be its cause.
+    A file that was not read completely is hashed at the end of the block. If a file has changed, an InputError replaces
+    any error of the block that is not an InputError, because the change may have caused that error.
     """
     global _read_log
     former, _read_log = _read_log, _ReadLog()

@@ -1,4 +1,4 @@
-"""Checks, before a build, of files and libraries that its later steps need."""
+"""Checks of files and libraries, before a build whose later steps need them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -165,7 +165,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools_target: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield {name: path} of a split's pool or raw files, valid inside the block."""
+    """Yield {name: path} of a split's pool files or raw files, valid in the block."""
     if pools_target.kind.name == _RAW_KIND_NAME:
         with split_pin.split_files(pools_target, run, folder, None) as files:
             yield {file.name: file.path for file in files}

@@ -20,7 +20,7 @@ class FileFinding:
     """File that a rebuild changed, or whose sealed copy is damaged.
 
     Attributes:
-        sealed, rebuilt: Entry for the file in the sealed and in the rebuilt manifest; None if a manifest has no entry.
+        sealed, rebuilt: The file's entries in the sealed and the rebuilt manifest; None for a manifest without entry.
         damage: Description of the sealed file's damage; None if it is intact, or was not read.
     """
 
@@ -31,7 +31,7 @@ class FileFinding:
 
     @property
     def matches_manifest(self) -> bool:
-        """True if both manifests have equal entries for the file, or both have none."""
+        """True if both manifests have equal entries for the file, or neither has one."""
         return self.sealed == self.rebuilt
 
 
@@ -132,6 +132,6 @@ def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | 
 
 
 def _identity_without_files(identity: Identity) -> dict[str, Any]:
-    """Return an identity's counts, decisions and inputs, which a rebuild may change."""
+    """Return an identity's counts, decisions and inputs, to compare with a rebuild."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}

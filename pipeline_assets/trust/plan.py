@@ -52,7 +52,7 @@ class CapacityCheck:
 def check_disks(root: Path, cache_folder: Path, bytes_to_write: int, bytes_to_fetch: int) -> list[CapacityCheck]:
     """Compare the free bytes of each disk with the bytes that a build needs.
 
-    The data root needs `bytes_to_write`, and the hub cache `bytes_to_fetch`. If both are on one disk, it needs the sum.
+    The data root needs `bytes_to_write`, the hub cache `bytes_to_fetch`. If they share a disk, they need the sum on it.
     """
     (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache_folder)
     if device == cache_device:

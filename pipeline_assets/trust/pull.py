@@ -33,9 +33,9 @@ _PUSH_FIX = "push the artifact again from a data root that has it"
 
 
 def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
-    """Return the pointer `name`, or a default pointer if `name` is None.
+    """Return the pointer `name`, or the pointer `default` if `name` is None.
 
-    The default is `default` or, if missing, the store's only pointer. If none is found, UsageError lists the pointers.
+    If `default` is missing, return the store's only pointer. If no pointer fits, UsageError lists the store's pointers.
     """
     chosen = default if name is None else name
     if chosen is not None and is_inside_folder(chosen) and (pointer := store.read_pointer(ref_key(chosen))) is not None:

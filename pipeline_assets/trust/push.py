@@ -96,7 +96,7 @@ class PushResult:
     """Result of a push.
 
     Attributes:
-        ref: The pointer.
+        ref: Pointer of the pushed artifact.
         artifacts: Number of artifacts of this push.
         bytes: Number of bytes of these artifacts.
         sent_bytes: Number of bytes that the store lacked.

@@ -66,7 +66,7 @@ class RebuildPlan:
         return list(self._steps.values())
 
     def explain_missing_input(self, error: InputError) -> InputError:
-        """Return the error about the missing input that caused `error`, or else `error`."""
+        """Return a clearer error if `error` is about a missing input, otherwise `error`."""
         return self._errors.get(Path(error.where), error)
 
     def _find_manifest(self, digest: str) -> tuple[Manifest | None, Path | None]:
@@ -202,7 +202,7 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True)
 class RebuildResult:
-    """Outcomes of all steps; `kept_folder` has the rebuilt copies, None if removed."""
+    """Outcomes of all steps; `kept_folder` is None if the rebuilt copies were removed."""
 
     outcomes: Sequence[StepOutcome]
     kept_folder: Path | None
@@ -220,7 +220,7 @@ class RebuildResult:
 
 
 def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> RebuildResult:
-    """Rebuild the artifact in `folder` from its manifest, and compare both builds.
+    """Rebuild an artifact from its manifest, and compare the copy with the original.
 
     The sealed folder is not changed. An interrupted rebuild is continued.
 

@@ -84,7 +84,7 @@ def _raise_if_replaced(verification: Verification) -> None:
 
 
 def _is_unchanged(verification: Verification, artifact: Artifact) -> bool:
-    """Check whether an artifact still has the same manifest and the same damage."""
+    """Check whether an artifact still has the manifest and damage that were found."""
     with pin_folder(artifact.folder) as folder:
         try:
             current = read_manifest(folder.stable_path)

@@ -29,7 +29,7 @@ _FORMAT_FIX = "use a model in the format of transformers: config.json, and weigh
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Files of a model to pin: sorted names, and `decisions` for the pin's manifest."""
+    """Files to pin for a model: sorted names, and `decisions` for the pin's manifest."""
 
     names: tuple[str, ...]
     decisions: Mapping[str, Any]

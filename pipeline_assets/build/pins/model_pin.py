@@ -54,7 +54,7 @@ class ModelSection(RecipeSection):
     Attributes:
         name: Model on a hub, `owner/name` or only `name`; None for a folder.
         revision: Commit of 40 hex digits; None for a folder. Forty zeros stand for a commit that is not pinned yet:
-            such a recipe is valid but cannot be built.
+            a recipe with them is valid but cannot be built.
         path: Local folder, absolute or relative to the data root; None for a hub. The path changes no byte.
     """
 

@@ -193,7 +193,7 @@ class SampledSplit:
         return local_files
 
     def _fetch_whole_or_head(self, file_number: int, file: HubFile) -> SourceFile:
-        """Fetch a file; of a large uncompressed JSON lines file, only the first block."""
+        """Fetch a file, or only the first block of a large uncompressed JSON lines file."""
         if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
             head = next(self._fetch_blocks(file, 0))
             if detect_codec(head[:HEAD_BYTES]) is None:

@@ -78,7 +78,7 @@ class DocumentChanges:
         part: Name of the compared members of two datasets; None if the artifacts' own rows are compared.
         changed: Documents whose text or tokens differ.
         other_properties: Names of the compared properties other than text and tokens.
-        relabelled: Documents with equal text or tokens that differ in another property.
+        relabelled: Documents whose text or tokens are equal, but that differ in another property.
     """
 
     part: str | None
@@ -206,7 +206,7 @@ def _open_member(dataset: Artifact, name: str) -> Artifact:
 
 
 def _row_hashes(store: RowStore) -> Iterator[_Records]:
-    """Yield one record of hashes per row, in blocks of at most `_BLOCK_ROWS`."""
+    """Yield the hashes of rows, one record per row, in arrays of up to `_BLOCK_ROWS`."""
     rows, first_row = iter(store), 0
     while block := list(itertools.islice(rows, _BLOCK_ROWS)):
         records = np.empty(len(block), _RECORD_DTYPE)

@@ -51,7 +51,7 @@ def _display_names(artifact: str, json_key: str) -> DisplayNames:
 
 
 def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
-    """Return the fate that a normalised row's source row has in `store`, or None."""
+    """Return the fate in `store` of a normalised row's source row; None if not found."""
     if not isinstance(part.record, Mapping):
         return None
     source_place = part.record["source_file"], part.record["source_row"]
@@ -166,7 +166,7 @@ class PoolRows(_FolderRows):
 class SubsetRows(_FolderRows):
     """Rows of training subsets.
 
-    Each split has two inputs: its scores, and the scored rows. The rows are in pools of the dataset or in raw files.
+    Each split has two inputs: scores, and scored rows. The scored rows are in pools of the dataset or in raw files.
     """
 
     display_names = _display_names("subset", "subsets")

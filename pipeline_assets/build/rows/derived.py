@@ -139,7 +139,7 @@ class DecontaminatedRows(DerivedRows):
         return self._kept_fate(part, lines, facts, outcome=evidence.action)
 
     def find(self, row_id: str) -> list[int]:
-        """Return the number of each source's first row with this id."""
+        """Return, for each source with this id, the row number of the id's first row."""
         sources = self.artifact.manifest.identity.recipe.get("sources")
         if sources is None:  # prompts of conversations, whose ids begin with their split
             return super().find(row_id)

@@ -75,7 +75,7 @@ class RowSchema:
                 yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
     def find(self, path: Path, values: Mapping[str, Any]) -> int | None:
-        """Return the number of a file's first row with these column values, or None."""
+        """Return the row number of the first row whose columns have `values`, or None."""
         if self.struct is None:
             return find_row(path, values)
         expected = tuple(values.values())
@@ -107,7 +107,7 @@ class FileRows(RowStore):
     """Rows in files of an artifact; `rows_by_file` maps paths to row counts, in order.
 
     Attributes:
-        repeats_rows: Whether several folders may contain the same row, each at most once.
+        repeats_rows: Whether a row may be in files of several folders; a folder has the row at most once.
     """
 
     schema: ClassVar[RowSchema]
@@ -151,7 +151,7 @@ class FileRows(RowStore):
         return None if place is None else (self.row_number(*place), False)
 
     def find_place(self, values: Mapping[str, Any], files: Iterable[str] | None = None) -> tuple[str, int] | None:
-        """Return file and row of the first row whose columns have `values`, or None."""
+        """Return (file, row) of the first row whose columns have `values`, or None."""
         for name in self.rows_by_file if files is None else files:
             row = self.schema.find(self.artifact.path(name), values)
             if row is not None:
@@ -180,7 +180,7 @@ class FileRows(RowStore):
         raise AssertionError("the range was checked")
 
     def row_number(self, file: str, row: int) -> int:
-        """Convert a row in a file to its row number; InputError if the file is unlisted."""
+        """Convert a file's row to a row of the artifact; InputError for an unknown file."""
         if file not in self.rows_by_file:
             what = f"{file} not found, but a downstream artifact refers to it"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on both")

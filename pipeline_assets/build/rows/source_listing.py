@@ -21,7 +21,7 @@ class SourceListing:
     Attributes:
         artifact: Raw pin or snapshot whose manifest lists the files.
         corpus: Corpus that was read from these files, before any filter.
-        root: Data root of both.
+        root: Data root of `artifact` and `corpus`.
     """
 
     artifact: Artifact
@@ -50,7 +50,7 @@ class SourceListing:
 
 
 def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:
-    """Find the listing of a source upstream of a corpus; raise InputError if missing."""
+    """Find a source's listing upstream of a corpus; raise InputError if it is missing."""
     listing = corpus
     while not any("bytes" in entry for entry in listing.manifest.identity.inputs):
         corpus = listing

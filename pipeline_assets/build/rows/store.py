@@ -151,7 +151,7 @@ class RowStore(ABC):
         holds_tokens: Whether rows are tokens, whose texts are stored upstream.
         mixes_documents: Whether a row may have parts of several documents.
         reads_sources: Whether rows were read from source files, not from an artifact.
-        reject_files: File with the unused input rows of each outcome, such as `rejected`.
+        reject_files: Names of the files with unused input rows, by the outcome of the rows, such as `rejected`.
         id_name: Name of the ids in messages.
         advice: Fix that the error for an unknown id suggests.
     """
@@ -249,7 +249,7 @@ class RowStore(ABC):
         return {}
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
-        """Return the Harmony messages of a part, each with True if it counts in the loss.
+        """Return (message, is_in_loss) for each Harmony message of a part.
 
         The list is empty if the text cannot be parsed. Return None if rows are not conversations, or if the row names
         an unknown loss rule.

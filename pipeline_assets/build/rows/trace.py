@@ -1,8 +1,8 @@
 """Traces of rows, documents and tokens back to their source rows.
 
 Traced tokens are checked: the upstream text is encoded again and compared with the tokens, except for sentence pairs. A
-difference, or a missing or damaged artifact, raises InputError. A trace loads only an index, the row and a block of
-each upstream file into memory; for sentence pairs, it loads the whole sample.
+difference, or a missing or damaged artifact, raises InputError. A trace loads only an index, the row, and one block
+per upstream file into memory; for sentence pairs, it loads the whole sample.
 """
 
 from collections.abc import Mapping, Sequence

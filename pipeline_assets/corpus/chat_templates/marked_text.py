@@ -44,7 +44,7 @@ class ChatReason(StrEnum):
 
 @dataclass(frozen=True)
 class MarkedSpans(encode.AssistantTurns):
-    """Loss mode of a chat-template text, in which messages marked `*` count.
+    """Loss mode of a chat-template text: its messages marked `*` count in the loss.
 
     The marks are in `stored_rule`, which is the row's `loss_rule`.
     """

@@ -31,7 +31,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
         shard: Path of the document's shard in the source's artifact.
         row: Row number of the document in this shard, from 0.
         duplicate_of: Id of the kept document that this one duplicates; None if this one is kept.
-        similarity: Jaccard similarity of the two sets of shingles, 1 for exact duplicates; None if this one is kept.
+        similarity: Jaccard similarity of both documents' shingles, 1 for exact duplicates; None if this one is kept.
         containment: Share of this document's shingles that the kept document also has; None if this one is kept.
         copy_of: Id of the original with the same normalized text; None if this document is not an exact copy.
         seen_in: Signature store that contains `duplicate_of`; None for a document of this corpus.
@@ -54,7 +54,7 @@ _decoder = msgspec.json.Decoder(Decision)
 
 
 class GroupExample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Document of a group, as an example.
+    """Example document of a group of duplicates.
 
     Attributes:
         beginning: First characters of the text; empty for a document of a signature store.
@@ -131,7 +131,7 @@ class DocumentGroup:
 
     Attributes:
         seen_in: Signature store that contains the kept document; None for a document of this corpus.
-        kept: Kept document; None if it is in the corpus of a signature store, and this corpus or the store is missing.
+        kept: Kept document; None if it is in a signature store, and the store or the store's corpus is missing.
         dropped: Dropped documents, in the order of the corpus.
     """
 
@@ -143,7 +143,7 @@ class DocumentGroup:
 
 
 def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
-    """Yield a document's group in each deduplicated corpus with a decision on it."""
+    """Yield a document's group in each deduplicated corpus that decided on `doc_id`."""
     for folder, manifest in lineage.manifests.items():
         if manifest.identity.stage.name == DEDUP_STAGE.name:
             corpus = open_artifact(folder)
@@ -166,7 +166,7 @@ def _build_group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str 
 
 
 def _find_seen_corpus(lineage: Lineage, corpus: Artifact, store_name: str) -> Artifact | None:
-    """Return the corpus that a signature store describes; None if either is missing."""
+    """Return a signature store's corpus; None if the store or its corpus is missing."""
     _, stores = input_digests(corpus)
     try:
         [signed] = lineage.open_by_digest(stores[store_name]).manifest.identity.upstream

@@ -35,7 +35,7 @@ def min_tasks(settings: RunSettings) -> int:
 
 
 def files_in(receipts: Iterable[Receipt], folder: str = WORK_FOLDER) -> Runs:
-    """Return the files of receipts whose paths are in a folder."""
+    """Return the files in `folder` that are listed in receipts."""
     return [file for receipt in receipts for file in receipt.files if file.path.startswith(f"{folder}/")]
 
 

@@ -1,9 +1,9 @@
 """Pairs found with faiss: documents whose binary sketches differ in few bits.
 
-A sketch has one bit for each number of a MinHash signature: the lowest bit of the mixed number (b-bit minwise hashing
-with b = 1; Li and König 2010, arXiv 0910.3349). Each bit is equal in two documents with probability (1 + s) / 2, where
-s is their Jaccard similarity. The search is exhaustive, so the device does not change the pairs. A task searches for
-one block of documents, a range of priorities.
+A sketch has one bit for each number of a MinHash signature: the lowest bit of the number after mixing (b-bit minwise
+hashing with b = 1; Li and König 2010, arXiv 0910.3349). Each bit is equal in two documents with probability
+(1 + s) / 2, where s is their Jaccard similarity. The search is exhaustive, so the device does not change the pairs.
+Each task handles one block of documents: a range of priorities.
 """
 
 import itertools
@@ -83,9 +83,9 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    Sketches are near if at most `recipe.max_distance` bits differ. Each table of `seen_runs`, each earlier block and
-    the block itself are searched. Each search pairs a document with at most `max_compared` + 1 near documents.
-    `verify_pairs` compares only `max_compared` pairs per document; the extra pair shows that a document is capped.
+    Sketches are near if at most `recipe.max_distance` bits differ. The task searches each table of `seen_runs`, each
+    earlier block, and the block itself. Each search pairs a document with at most `max_compared` + 1 near documents.
+    `verify_pairs` compares only `max_compared` pairs per document; the extra pair shows that a document has more pairs.
     Documents in the bitmap file `copies_file` are skipped; None means that no document is a copy.
 
     `source_starts` has the first document number and the source of each span of documents. If it is None, documents of

@@ -102,7 +102,7 @@ class NearRecipe(RecipeSection):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _fill_in_proposal(cls, content: object) -> object:
-        """Fill in the keys missing in `minhash` or `faiss` with recommended values."""
+        """Set the missing keys of `minhash` or `faiss` to recommended values."""
         if not isinstance(content, Mapping):
             return content
         if content.get("minhash") is not None and content.get("faiss") is not None:
@@ -188,7 +188,7 @@ class DedupRecipe(RecipeSection):
         return content
 
     def signature_keys(self) -> dict[str, Any]:
-        """Return the settings that two recipes must share to compare their signatures."""
+        """Return the settings that must be equal if two recipes' signatures are compared."""
         if self.near is None:
             return {"scope": self.scope}
         name = "minhash" if self.near.minhash is not None else "faiss"

@@ -6,8 +6,8 @@ count: if all earlier copies of a passage were dropped, the next copy is not a r
 
 Step 1 sorts the windows of each shard. Step 2 finds, in each range of hashes, the windows that at least two documents
 have. Step 3 reads these windows once, in the order of documents, and decides which documents to drop. The numbers of
-shards, workers and ranges do not change the result. Steps 2 and 3 load one range at a time; all rows of one hash or
-document are in one range. Step 3 also needs a bit for each repeated window. Files take 16 bytes per selected window.
+shards, workers and ranges do not change the result. Steps 2 and 3 load one range at a time, with all rows of its hashes
+or its documents. Step 3 also needs a bit for each repeated window. Files take 16 bytes per selected window.
 """
 
 import functools
@@ -103,7 +103,7 @@ class ShardRepeats:
     """Documents to drop from a shard, and its poison rows.
 
     Attributes:
-        dropped_range: Rows of the documents to drop, in the runs of `_decide_drops`; None if no run exists.
+        dropped_range: Range of `_decide_drops`'s runs that has this shard's dropped documents; None without runs.
     """
 
     dropped_range: KeyRange | None
@@ -170,7 +170,7 @@ def _find_dropped_documents(
 
 
 def _find_repeated_windows(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
-    """Find the windows in a range of hashes that at least two documents have.
+    """Find, in a range of hashes, the windows that at least two documents have.
 
     Files: a run with a row for each repeated `window` of each document, sorted by the document's `number`. Rows also
     have the count of the document's distinct `windows`. The upper 32 bits of a `window` are `range_number`; the lower

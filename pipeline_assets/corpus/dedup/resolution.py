@@ -173,9 +173,9 @@ def decide_shard(
     In a decision, `copy_of` is the id of an exact copy's original, and `duplicate_of` is the id of a kept document. So
     if an original is dropped as a near duplicate, its copies get the original's decision, with `copy_of` added.
 
-    Files: the decisions; the dropped rows as int64; for each dropped row, the number of its kept document, as int64.
-    Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a document
-    of a signature store.
+    Files: the decisions; the row numbers of the dropped documents, as int64; the number of the kept document for each
+    of them, as int64. Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that
+    duplicate a document of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, stem = f"{_DECISIONS_FOLDER}/{shard.name}{SUFFIX}", f"{_DROPPED_FOLDER}/{shard.name}"

@@ -1,9 +1,9 @@
 """Signature stores: hashes of earlier documents, to compare new documents with.
 
 A store has the id of each document and the hash of its normalized text. Unless the mode is `exact`, the store also has
-the shingles of each document, and the keys of its bands or its binary sketch. With the store, a later corpus can be
-deduplicated without the texts of the earlier one. The same documents are kept as if both corpora were deduplicated
-together, with the earlier corpus first.
+the shingles of each document, and either its binary sketch or the keys of its bands. With the store, a later corpus can
+be deduplicated without the texts of the earlier one. The later corpus keeps the same documents as if both corpora were
+deduplicated together, with the earlier corpus first.
 """
 
 import itertools
@@ -81,7 +81,7 @@ class SeenStore:
     """Signature store whose documents precede those of a corpus.
 
     Attributes:
-        first_number: Number of the store's first document; the corpus's documents are numbered after all stores.
+        first_number: Number of the store's first document; the corpus's document numbers follow those of all stores.
         document_count: Number of documents in the store.
         documents_file: Parquet file with the id and source of each document, in order.
         hashes: Runs of the hashes of normalized texts.
@@ -103,9 +103,9 @@ class SeenStore:
 
 
 def read_with_seen_rows(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> pa.Table:
-    """Read the rows in a key range, from a corpus and from signature stores.
+    """Read a key range of a corpus, and the rows of signature stores with equal keys.
 
-    Corpus and stores have the same columns. The first is the uint64 key; another is the priority, `order`.
+    Corpus and stores have the same columns. The first column is the uint64 key; the column `order` is the priority.
     """
     corpus_rows = key_range.table()
     if not corpus_rows.num_rows:

@@ -148,7 +148,7 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
-    """Return, for each bound and run, the number of rows of the run below the bound.
+    """Count, for each bound and run, the run's rows whose keys are below the bound.
 
     The result has the shape (bounds, runs).
     """

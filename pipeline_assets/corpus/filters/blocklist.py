@@ -89,8 +89,8 @@ class BlocklistFilter(Filter):
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
         """Yield a measurement for each list.
 
-        The value is the matching domain, URL or words of the document, or None. If several domains match, the value is
-        the most specific domain; if several phrases match, it is the phrase that begins first in the text.
+        The value is the domain, URL, word or phrase that matches; None if nothing matches. If several domains match,
+        the value is the most specific one; if several words or phrases match, the first in the text.
         """
         return (
             Measurement(reason, match, None, match is not None) for reason, [match] in self._find_matches([candidate])

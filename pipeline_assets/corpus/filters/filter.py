@@ -60,7 +60,7 @@ class Candidate:
         meta: Columns of the document's meta; may be empty if no filter reads them.
         failure: Measurement by which a filter dropped the document; None if no filter has dropped it.
         changes: Counts of removed or masked items, such as `masked/email`. `python/text` and `python/meta` are 1 if a
-            custom step changed the field; `without_url` is 1 if a filter by domain or URL finds no URL.
+            custom step changed text or meta; `without_url` is 1 if a filter by domain or URL finds no URL.
         scores: Columns that filters add to the document's meta.
     """
 

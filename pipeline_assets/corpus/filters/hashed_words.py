@@ -29,7 +29,7 @@ _UNSPACED_BLOCKS = (
 
 
 class HashedWords(NamedTuple):
-    """Hashes of words in ascending order, and a value for each; shape (hashes,)."""
+    """Ascending hashes of words, and a value for each hash; shapes are (hashes,)."""
 
     hashes: NDArray[np.uint64]
     values: NDArray[np.int32]

@@ -17,8 +17,8 @@ class LanguageTables(NamedTuple):
         state_rows: Row of each state in `next_states`, shape (states,).
         completed_features: Index of the feature that each state completes, or -1; shape (states,).
         weights: Log-probability of each feature in each language, shape (features, languages).
-        feature_counts: Number of occurrences of each feature in a text, shape (features,); all 0 between calls. Threads
-            can share the array, because a call holds the GIL.
+        feature_counts: Number of occurrences of each feature in a text, shape (features,); all 0 except during
+            `add_feature_scores`, which holds the GIL, so threads can share the array.
     """
 
     next_states: NDArray[np.uint32]

@@ -2,7 +2,7 @@
 
 The filter drops nothing. Its two patterns are those of datatrove's PIIFormatter. An e-mail address has three parts: a
 dot-atom of RFC 5322 that begins at a word boundary; `@`; and a domain of two or more labels, or an address in brackets.
-An IP address is four decimal octets without leading zeros, also inside longer numbers. Only public IP addresses count.
+An IP address is four decimal octets without leading zeros, even if more digits adjoin it. Only public ones are masked.
 
 The masks are FineWeb's. The first address of a document is replaced with the first mask, the next address with the next
 mask, and so on in a cycle. In datatrove, the mask depends on earlier documents.

@@ -35,11 +35,11 @@ _packages_by_module = functools.cache(metadata.packages_distributions)
 class PythonStep(RecipeSection):
     """Custom step: a user's function that keeps, changes or drops each document.
 
-    The function gets a Document. It returns a Document to keep, or None or a reason code to drop the document.
+    The function gets a Document. To keep the document, it returns a Document; to drop it, None or a reason code.
 
     Attributes:
         seconds: Maximum CPU seconds of one call of the function.
-        memory_mib: Maximum address space of the process, in MiB.
+        memory_mib: Maximum address space of the process that runs the function, in MiB.
         max_reject_fraction: Share of rejected documents above which the build stops.
         code: Text of the file, which is read together with the recipe.
         pins: Sha256 of the file, and versions of Python and of all packages that the file needs, by name.

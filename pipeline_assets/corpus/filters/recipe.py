@@ -275,8 +275,8 @@ class WikipediaFilterRecipe(RecipeSection):
     """Removal of tags, templates and emptied brackets from output of wikiextractor.
 
     Attributes:
-        min_running_lines: Minimum number of lines of running text after the removal; None for no minimum. A line of
-            running text is long or has a sentence end. Redirects, disambiguations and lists of links rarely have one.
+        min_running_lines: Minimum number of lines of running text after the removal; None for no minimum. Such a line
+            is long or has a sentence end. Redirects, disambiguations and lists of links rarely have such lines.
     """
 
     min_running_lines: Natural | None = 1

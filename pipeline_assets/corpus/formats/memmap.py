@@ -240,7 +240,7 @@ def _map_index(pinned: PinnedFolder) -> bytes | mmap.mmap | None:
 
 
 def _map_array(pinned: PinnedFolder, file_name: str) -> NDArray[Any]:
-    """Map an .npy file of a pinned folder; `np.load` would open the file by its path."""
+    """Map an .npy file of a pinned folder by file handle; `np.load` maps only by path."""
     with pinned.open(file_name) as file:
         header = read_npy_header(file, pinned.path / file_name)
         try:

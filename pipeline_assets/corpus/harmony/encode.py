@@ -102,7 +102,7 @@ class AssistantAll:
     """Loss mode that selects the bodies of all assistant messages, with two options.
 
     Bodies on the analysis channel are selected only if `has_analysis` is true, and arguments of calls only if
-    `has_calls` is true. A call on the analysis channel is selected only if both are true.
+    `has_calls` is true. A call on the analysis channel is selected only if both options are true.
     """
 
     name: ClassVar = "assistant_all"
@@ -190,7 +190,7 @@ def loss_message_indexes(parsed: ParsedText, loss_mode: LossMode) -> list[int]:
     """Return the indexes of the messages whose bodies count in the loss, ascending.
 
     Raises:
-        ValueError: An index of `AssistantTurns` is not an assistant message of the text.
+        ValueError: An index in `AssistantTurns` is not the index of an assistant message of the text.
     """
     messages = parsed.conversation
     assistant = [number for number, message in enumerate(messages) if message.role is Role.ASSISTANT]

@@ -221,7 +221,7 @@ class QualityFlags:
 
 
 def basic_quality_flags_from_text(text: str) -> QualityFlags:
-    """Compute the quality flags of a text of either template."""
+    """Compute the quality flags of a text in the template `harmony/1` or `plain/1`."""
     messages, reason = list[Message](), None
     try:
         messages = parse_harmony(text).conversation

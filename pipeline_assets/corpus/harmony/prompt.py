@@ -9,8 +9,8 @@ Apart from that, the types equal openai-harmony 0.0.8's for every schema, with t
 - A schema without a type becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`.
 - A list of types is rendered as names alone, without properties, items or enum.
 - In a schema with `oneOf`, type and properties are omitted.
-- If a property with `oneOf` has the description D, the first variant's description is omitted, and so are descriptions
-  of other variants that equal D. If the first variant's description equals D, the property loses D, too.
+- If a property with `oneOf` has the description D, the first variant's description is omitted, and so is any other
+  variant's description that equals D. If the first variant's description equals D, the property loses D, too.
 - Only strings are rendered from enums and examples. Quotes in enums and line breaks in descriptions of properties are
   not escaped.
 """

@@ -51,7 +51,7 @@ class _MessageReader:
     Attributes:
         counts: Counts of the row, by key:
             `replies_matched_by_HOW`: replies of tools, where HOW is a `MatchedBy`.
-            `message_fields_unread`: keys of messages whose values have no place in Harmony.
+            `message_fields_unread`: message keys whose values have no place in Harmony.
             `unread_message_keys/ROLE.KEY`: the same keys by name, and other unread keys, such as those of text parts.
             `messages_as_json`: contents and reasoning that became JSON.
             `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags.
@@ -59,8 +59,8 @@ class _MessageReader:
             `think_tags/contradicted`: assistant messages with reasoning and without `<think>` in their content,
             although the last user message ends with a request for `<think>` and `<solution>` tags.
         roles: Roles of the row's messages, in order.
-        source_indexes: For each message that `read` returned, the index of its source message in the row; empty for a
-            proof without messages.
+        source_indexes: For each message that `read` returned, the index of its source message in the row, or 0 for the
+            opening messages; empty for a proof without messages.
     """
 
     def __init__(self, rules: RowsRecipe) -> None:
@@ -78,7 +78,7 @@ class _MessageReader:
 
         1. The system message of the recipe comes first, if the recipe has one.
         2. A developer message follows if the row has tools, or if its first message is a system or developer message
-           with text. That text becomes the instructions. Later non-empty messages of these roles become developer ones.
+           with text. That text is the instructions. Later non-empty messages of these roles become developer messages.
         3. Reasoning becomes a message on the analysis channel, unless it is blank. Calls, and non-empty text before
            calls in the same message, are on the commentary channel. Other text of the assistant is on the final
            channel, even if blank or empty.

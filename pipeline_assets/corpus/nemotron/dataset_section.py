@@ -132,7 +132,7 @@ class DatasetSection(SplitSource):
         domain: Domain of the rows; None to look the dataset up in `DOMAINS`.
         reasoning_effort: Reasoning effort of the answers, by split. It is written into system messages.
         generated_by: Model that generated the conversations, for `corpusmill describe`; None if unknown.
-        prompts: Seed sets of the prompts that the publisher withheld.
+        prompts: Seed sets that contain the prompts that the publisher withheld.
     """
 
     OMITTABLE_KEYS = frozenset({"generated_by", "prompts"})
@@ -150,7 +150,7 @@ class DatasetSection(SplitSource):
         return self.domain or known_domain(self.dataset)
 
     def output_content(self, split: str) -> dict[str, Any]:
-        """Return the section's settings for a split, as stored in the recipe of its rows."""
+        """Return a split's settings, as stored in the recipe of the split's rows."""
         known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seed_splits()]}
         effort = self.reasoning_effort.get(split)
         content = {"subset": self.subset, "domain": self.effective_domain, "reasoning_effort": effort}

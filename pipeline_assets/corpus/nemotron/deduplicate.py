@@ -1,7 +1,7 @@
 """Stage `nemotron_deduplicated`: kept rows of a split.
 
     data/<split>-00000-of-0000N.parquet   kept rows (`schema.SCHEMA`), one file for each file of normalised rows
-    dropped.jsonl.zst                     dropped rows with reasons, including those of the prompts stage
+    dropped.jsonl.zst                     dropped rows with reasons, including rows that the prompts stage dropped
 
 Near duplicates have similar prompts. They are tagged, or dropped if the recipe requests it. A row whose prompt contains
 an item of an evaluation set is dropped before the search for near duplicates, so it is never the kept row of a group.
@@ -78,8 +78,8 @@ def deduplicate_split(
     """Build the kept rows of a split.
 
     `rows` has the split's normalised rows, `prompts` their prompts. `decontaminated` and `near_duplicates` are results
-    of decontamination and of the search for near duplicates; None if skipped. Decisions on duplicates in other splits
-    are ignored. If `drops_near_duplicates`, near duplicates are dropped instead of tagged.
+    of decontamination and of the search for near duplicates; None if skipped. Decisions on rows of other splits are
+    ignored. If `drops_near_duplicates`, near duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))
@@ -179,8 +179,8 @@ def deduplicate_rows(shard: _SplitShard, window: Window, folder: StagingView, dr
 def _earlier_decisions(shard: _SplitShard) -> Iterator[DropRecord | Reject | Decision | None]:
     """Yield, for each row of a file, the decision of an earlier stage, or None.
 
-    The iterator has no end. The three files of decisions number rows differently: `dropped_file` counts all rows,
-    `contaminated_file` only rows that are not in `dropped_file`, and `decisions_file` only rows that are in neither.
+    After the last row, yield None without end. The three files number rows differently: `dropped_file` counts all rows,
+    `contaminated_file` only rows that are not in `dropped_file`, and `decisions_file` only rows in neither of the two.
     """
     dropped = {row.shard_row: row for row in read_structs(shard.dropped_file, DropRecord)}
     refused = {row.row: row for row in read_structs(shard.contaminated_file, Reject)}

@@ -5,7 +5,7 @@
     rejects.jsonl.zst                     unusable rows with reasons
     dropped.jsonl.zst                     dropped rows with reasons, in the same form
 
-Repeated ids are numbered over the whole split. The number of workers and interruptions do not change the bytes.
+Repeated ids are numbered over the whole split. Neither the number of workers nor an interruption changes the bytes.
 """
 
 import functools

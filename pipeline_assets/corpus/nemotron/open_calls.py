@@ -21,10 +21,10 @@ class OpenCalls:
 
     - A reply with the id of a known call answers that call, if it is open.
     - A reply without a known id, but with a tool's name, answers the first open call of that tool, if the tool has one.
-    - A reply with neither answers a call of the latest message with calls: the first open call that no later reply
-      needs. If that message has no such call, the reply answers the first open call.
+    - A reply without a known id and without a name answers a call of the latest message with calls: the first open call
+      that no later reply needs. If that message has no such call, the reply answers the first open call.
 
-    "First" means the order of calls, except that the latest message's calls precede those of earlier messages.
+    "First" means the order of calls, except that calls of the latest message with calls precede all earlier calls.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class OpenCalls:
         return Message(Role.TOOL, content, f"{FUNCTIONS_NAMESPACE}.{tool}", "assistant", "commentary"), matched
 
     def _match_reply(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
-        """Close the call that a reply answers; return its tool and the kind of match."""
+        """Close the call that a reply answers; return the tool and the kind of match."""
         if call_id is not None:
             index = self._first_open(("id", call_id))
             if index is not None:

@@ -150,9 +150,9 @@ def spill_rows(
 ) -> Receipt:
     """Write the rows that are in any pool to work files, one row group per bucket.
 
-    Counts: `rows` and `dropped/<reason>` cover all rows; `documents` and `tokens` cover rows in a pool. Of rows with
-    an accepted licence, `holds/<condition>` counts rows that meet the condition, and `said/<column>` rows with a value.
-    The notes describe rows with an accepted licence that are in no pool although their correctness is known.
+    Counts: `rows` and `dropped/<reason>` of all rows; `documents` and `tokens` of rows in a pool; of rows with an
+    accepted licence, `holds/<condition>` (rows that meet the condition) and `said/<column>` (rows with a value). The
+    notes describe rows with an accepted licence that are in no pool although their correctness is known.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _read_pool_rows(split, file, pools, recipe, counts, gaps)

@@ -103,7 +103,7 @@ class PoolsRecipe(RecipeSection):
             conditions of the pool.
         by_capability: Whether rows with a capability target are in a pool `capability_<target>`.
         refuse_licences: Licence tags whose rows are in no pool; a row without a licence has the tag `unknown`.
-        quotas: Quotas by pool; the key `every_pool` applies to pools without their own. None to set no limit.
+        quotas: Quotas by pool; the quota `every_pool` applies to pools without one of their own. None sets no quotas.
         seed: Seed of the selection of rows by quotas.
     """
 
@@ -207,7 +207,7 @@ def condition_mask(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns of the conditions that a row without values does not meet."""
+    """Return the columns of every condition that fails for a row without values."""
     unmet = (parse_condition(condition) for condition in conditions if not condition_mask(_example_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 
@@ -216,7 +216,7 @@ def pool_name_for(capability_target: str) -> str:
     """Return the name of the pool for a capability.
 
     The name consists of `capability` and the words of `capability_target`, in lower case and joined by `_`. If the
-    target has characters such as `+`, a hash is added to the name, which distinguishes `C++` from `C`.
+    target has characters such as `+`, a hash is added to the name, so that `C++` and `C` get different names.
     """
     text = " ".join(capability_target.lower().split())
     words = _INVALID_CHARACTERS.sub("_", text).strip("_")

@@ -54,8 +54,8 @@ class DropRecord(msgspec.Struct, frozen=True):
     """Dropped row with its reason.
 
     Attributes:
-        file: File of the source, named as in rejects; `row` is the row's position in this file.
-        shard: File of normalised rows; `shard_row` is the row's number in this file.
+        file: Name of the row's source file, as in rejects; `row` is the row's position in that file.
+        shard: Path of the row's file of normalised rows; `shard_row` is the row's number in that file.
     """
 
     file: str

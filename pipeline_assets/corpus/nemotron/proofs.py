@@ -15,8 +15,8 @@ PROOF_COLUMNS = ("problem", "formal_statement", "lean_header")
 def read_formalisation(row: Row) -> list[Message]:
     """Return a conversation that answers a problem with its formal statement in Lean.
 
-    If the row has a `lean_header` (imports and options), the answer begins with the header and a blank line. A row
-    without a problem or a statement raises `RowFault`.
+    If the row has a `lean_header` (imports and options), the answer begins with the header and a blank line. If the
+    problem or the statement is missing, raise `RowFault`.
     """
     problem, statement = to_text(row.get("problem")), to_text(row.get("formal_statement"))
     if problem is None:

@@ -176,8 +176,8 @@ def tokens_round_trip(normalised_rows: Artifact) -> Verdict:
 def compare_coverage(normalised_rows: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
     """Check that normalised rows have the metadata that the inventory counted.
 
-    Values may be missing, but in no column more than the number of rows that normalisation dropped or rejected. Samples
-    are not compared. `inventories` is empty if the recipe builds no inventory. Otherwise, its only item is the
+    The number of values that a column lacks must not exceed the number of rows that normalisation dropped or rejected.
+    Samples are not compared. `inventories` is empty if the recipe builds no inventory. Otherwise, its only item is the
     inventory of the split, or None if the inventory is not built.
     """
     built = [inventory for inventory in inventories if inventory is not None]

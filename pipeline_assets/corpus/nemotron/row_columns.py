@@ -86,7 +86,7 @@ class _Evaluation(NamedTuple):
 
 
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
-    """Return the correctness columns of a row; null if no condition is valid.
+    """Return the correctness columns of a row, all null if no condition is valid.
 
     A condition is an effort of the model, with or without a tool: see `EVALUATION_CONDITIONS`. The columns describe the
     condition with the highest accuracy. Exceptions: `meta_correctness_high` is the accuracy of the best `high_…`

@@ -84,7 +84,7 @@ class PublishRecipe(RecipeSection):
 def recipe_warnings(
     datasets: Sequence[DatasetSection], rows: RowsRecipe | None, publish: PublishRecipe | None
 ) -> Iterator[str]:
-    """Yield warnings about a missing HF_TOKEN and reasoning efforts that may be wrong.
+    """Yield warnings about a missing HF_TOKEN and possibly wrong reasoning efforts.
 
     Efforts are checked only if `rows` has `system` and no chat template. Datasets in `DOMAINS` but not in `EFFORTS` are
     skipped.

@@ -41,8 +41,8 @@ class CallLog:
     def count_stalled(self) -> int:
         """Count calls that are repeated after two equal replies.
 
-        Calls are equal if they name the same tool with the same arguments, in any order of keys. A call counts if
-        earlier equal calls have two or more replies, and the last two are equal. Other calls may be in between.
+        Calls are equal if they name the same tool with the same arguments, in any order of keys. A call counts if the
+        earlier equal calls have two or more replies, and the last two replies are equal. Other calls may be in between.
         """
         calls_by_tool = Counter(name for name, _ in self.calls)
         if max(calls_by_tool.values(), default=0) <= _MIN_EQUAL_REPLIES:

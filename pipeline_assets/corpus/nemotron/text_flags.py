@@ -43,7 +43,7 @@ def has_known_channels(parsed: ParsedText) -> bool | None:
 def count_control_characters(parsed: ParsedText) -> int:
     r"""Count control characters in a text, and escapes of them in its JSON messages.
 
-    Control characters are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular
+    Control characters are U+0000 to U+001F except tab, line feed and carriage return, and U+007F. U+0008 in particular
     results from LaTeX's `\boxed` and `\begin` in JSON with a single backslash.
     """
     raw = len(parsed.utf8) - len(parsed.utf8.translate(None, _CONTROL_CHARACTERS))

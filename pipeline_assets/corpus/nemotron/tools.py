@@ -332,7 +332,7 @@ def _decode_arguments(call: Message) -> JsonValue:
 
 
 def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bool:
-    """Check whether each call names a declared tool and fits its schema.
+    """Check whether each call names a declared tool and fits the tool's schema.
 
     Arguments must be a JSON object. A tool without declared parameters accepts any object. If `calls` is empty, the
     result is True. If all checks could take more than `MAX_STEPS` steps, the result is False.

@@ -83,11 +83,11 @@ class ConvertedSource:
     Attributes:
         receipts: Receipts by shard, in manifest order.
         derive_id: Derives an id from the text of a row without an id.
-        decisions: Decisions for the manifest that depend on the rows, such as columns without values.
+        decisions: Decisions that depend on the rows, such as columns without values; stored in the manifest.
         is_expected_reject: Checks if a reject is normal for the source. Normal rejects do not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, whose reject limit has a minimum; None for other sources.
+        lost_files: Unreadable files; None if the source is not local. Only a local source's reject limit has a minimum.
     """
 
     receipts: Mapping[str, Receipt]

@@ -242,7 +242,7 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
 
 
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
-    """Return the column with a usual name for text, or else with the most letters.
+    """Return the column with a usual name for text, else the column with most letters.
 
     A column in a nested object is returned as a path, such as `body.text`. Raise InputError if no column has a usual
     name and the rows are conversations or have no text. Raise InputError also for a file of one object, such as
@@ -289,8 +289,8 @@ def _selection_keys(folder: SourceFolder, selected_files: Sequence[SourceFile]) 
     """Return recipe keys that select files: `files` and, if needed, `exclude`.
 
     `files` has the patterns of `folder` (for a lone `**/*`, one pattern per selected suffix). `exclude` has the
-    exclusions of `folder` and the unselected matches. If at least half of the matches are unselected, `files` has the
-    names of the selected files, and `exclude` is omitted.
+    exclusions of `folder` and the files that match these patterns but are not selected. If at least half of the
+    matching files are not selected, `files` has the selected files' names, and `exclude` is omitted.
     """
     names = {file.name for file in selected_files}
     patterns = list(folder.patterns)

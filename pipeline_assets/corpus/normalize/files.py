@@ -67,8 +67,8 @@ def convert_files(
 ) -> ConvertedSource:
     """Convert a source's files to Document shards.
 
-    The path of `folder` must be absolute. Raise InputError if a file differs from the listing, before or after it is
-    read. Raise UsageError if a Stack Exchange source does not have exactly one file.
+    The path of `folder` must be absolute. Raise InputError if a file differs from `listing` when the conversion
+    starts or when it ends. Raise UsageError if a Stack Exchange source does not have exactly one file.
     """
     files = source_folder.check_listed_files(folder, listing)
     match source:
@@ -100,7 +100,7 @@ def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePo
 
 
 def _common_licence(licences: Sequence[LicenceTag]) -> LicenceTag:
-    """Return the licence that all licence files of a folder state, or else `unknown`."""
+    """Return the licence in a folder's licence files; `unknown` if the files differ."""
     if len({licence.tag for licence in licences}) == 1:
         return licences[0]
     files = [f"{licence.evidence.removeprefix('file: ')} ({licence.tag})" for licence in licences[:_MAX_NAMED_FILES]]
@@ -214,7 +214,7 @@ def read_piece(
     """Yield a Document or Reject for every row that begins in the piece, in order.
 
     `folder_licences` maps folders to licences. A row without a licence gets the licence of the nearest folder above its
-    file, or else the recipe's licence. Document fields for which a row has a value are added to `fields_with_values`.
+    file, or the recipe's if no folder has one. Document fields that get a value are added to `fields_with_values`.
     """
     name, licences = piece.file.name, folder_licences or {}
     parents = PurePosixPath(name).parents
@@ -233,7 +233,7 @@ def convert_site(
     bucket_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert a site's dump: sort its posts by question, then join each thread."""
+    """Convert a site's dump: sort posts by question, then join those of each thread."""
     size = file.bytes if is_archive(file.path) else file.bytes // COMPRESSION_RATIO
 
     def limited_settings(shards: Sequence[object]) -> RunSettings:

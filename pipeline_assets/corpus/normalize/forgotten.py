@@ -1,6 +1,6 @@
 """Removal of documents on the removal list, after the conversion of their source.
 
-Only shards with a listed document are rewritten, so converted shards can be reused when the removal list grows.
+Only shards with such a document are rewritten, so converted shards can be reused when the removal list grows.
 """
 
 import functools
@@ -48,7 +48,7 @@ def _merge_receipts(converted_receipt: Receipt, remaining_receipt: Receipt) -> R
 def _forget_in_shard(
     name: str, file: Path, window: Window, folder: StagingView, removals: Removals, zstd_level: int
 ) -> Receipt:
-    """Rewrite a shard without its listed documents; write nothing if it has none."""
+    """Rewrite a shard without its documents on the removal list, if it has any."""
 
     def documents() -> Iterator[tuple[Document, bool]]:
         for document in read_structs(file, Document):

@@ -121,7 +121,7 @@ def unreadable_entries(folder: Path) -> list[str]:
 
 
 def describe_links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
-    """Yield a message about links and one about files with equal contents, if any."""
+    """Yield a message if files are links, and one if files have equal contents."""
     paths_by_name = {file.name: (file.path, *file.path.parents[: file.name.count("/")]) for file in files}
     if links := [name for name, paths in paths_by_name.items() if any(path.is_symlink() for path in paths)]:
         yield f"links are followed: {_format_names(links)}"

@@ -40,7 +40,7 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
 
 
 def reject_fix(first_reject: Reject | None) -> str:
-    """Return the advice for too many rejects, which depends on the first reject."""
+    """Return advice, based on the first reject, for a build with too many rejects."""
     if first_reject is None or not first_reject.detail.startswith(NO_SUCH_COLUMN):
         return "inspect these rows"
     return f"{column_fix('text')}, or move files with other columns to a source of their own"

@@ -40,7 +40,7 @@ class OutputsSection(RecipeSection):
             `normalized` are read from it. Other artifacts are in sibling folders with the names of their kinds, such as
             `filtered`. None uses the folder `normalized` in the recipe's own folder.
         up_to: Last step to build; None builds all steps.
-        signatures: Whether to store signatures of kept documents, so that later corpora can drop their duplicates.
+        signatures: Whether to store signatures of kept documents, so that later corpora can drop duplicates of these.
     """
 
     normalized_dir: str | None = None
@@ -159,7 +159,7 @@ def to_source_folder(source: FileSource) -> SourceFolder:
 
 
 def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Parse `output_content` into (source section, shard size); a path is set to `.`."""
+    """Parse `output_content` into (section, shard size); FileSources get the path `.`."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in output_content.items() if key not in added}
     section = _SECTIONS_BY_KIND[content["kind"]]

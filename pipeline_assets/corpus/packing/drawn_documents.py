@@ -38,7 +38,7 @@ class DrawnDocuments:
         counts: Counts by source: `documents` and `text_tokens` count the whole source; `drawn` counts draws;
             `packed_tokens` counts tokens in rows; `longer_than_a_row` counts draws of documents that are longer than a
             row; `cut` counts other draws that are divided between rows or cut by the budget; `unused_documents` and
-            `unused_tokens` count what no row contains.
+            `unused_tokens` count documents and tokens that are in no row.
         license_tokens: Number of packed tokens by source and licence tag.
     """
 
@@ -95,8 +95,8 @@ class DrawnDocuments:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return three arrays with an item per draw of documents [start, stop).
 
-        The arrays have the document's number in its shard, the epoch and the draw number. `offset` is the number of
-        documents of the source in earlier shards.
+        In order, the arrays have the document's number in its shard, the draw's epoch and the draw's number. `offset`
+        is the number of documents of the source in earlier shards.
         """
         # The last epoch draws only some documents, `taken`, which ascend: entries low to high - 1 are in this range.
         taken = self.numbered_draws.taken[source.first_taken : source.stop_taken]

@@ -14,7 +14,7 @@ DEDUPLICATED_KIND = "stage_a/deduplicated"
 
 
 def find_deduplicated_corpus(corpus: Artifact, root: Path) -> Artifact | None:
-    """Return the deduplicated corpus from which a corpus was built; None if missing."""
+    """Return the deduplicated corpus from which `corpus` was built; None if missing."""
     digests = [entry["digest"] for entry in corpus.manifest.identity.upstream if entry["name"] == DEDUPLICATED_KIND]
     try:
         return Lineage(root).open_by_digest(digests[0]) if digests else None

@@ -2,9 +2,9 @@
 
 A draw is one use of a document; an epoch is one draw of every document of a source. The share of a source is its weight
 times the token budget. Each source is drawn document by document, epoch after epoch, until the next document does not
-fit in its share. The rest of the budget is filled document by document, each from the source with the largest deficit
-(ties go to the first name). The last document is cut where the budget ends. For each source, the number of drawn tokens
-differs from the share by less than the length of one of the source's documents.
+fit in the source's share. The rest of the budget is filled document by document, each from the source with the largest
+deficit (ties go to the first name). The last document is cut where the budget ends. For each source, the number of
+drawn tokens differs from the share by less than the length of one of the source's documents.
 
 A cap limits the epochs of a source. A cap of whole epochs is never exceeded. A cap that ends within a document may be
 exceeded by the rest of this document.
@@ -25,7 +25,7 @@ class MixtureSource:
     """Source of the mixture, with the lengths of its documents.
 
     Attributes:
-        weight: Share of the token budget.
+        weight: Fraction of the token budget that is the source's share.
         max_epochs: Cap on epochs.
         first_document: Number of the source's first document in the corpus.
         lengths: Number of tokens of each document, shape (documents,).

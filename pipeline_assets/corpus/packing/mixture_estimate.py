@@ -25,7 +25,7 @@ class SourceEstimate:
 
     @property
     def missing_tokens(self) -> int:
-        """Number of needed tokens that the source lacks even if drawn up to its cap."""
+        """Number of needed tokens that the source lacks even if it is drawn up to its cap."""
         return max(0, (self.needed or 0) - int(Fraction(self.max_epochs) * self.tokens))
 
 

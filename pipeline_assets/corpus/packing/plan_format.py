@@ -70,7 +70,7 @@ PLAN_FOLDER, DRAWS_NOTE, RECIPE_NOTE = f"{WORK_FOLDER}/plan", "drawn", "settled"
 
 @dataclass(frozen=True)
 class PlanFiles:
-    """Paths of the files of a plan, each with raw values and checksums.
+    """Paths of a plan's files; each file has raw values and checksums.
 
     Attributes:
         row_starts: First segment of each row, then the number of segments; int64, shape (rows + 1,).
@@ -120,7 +120,7 @@ class RowRange:
 
 
 def row_ranges(encoded_shards: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
-    """Divide rows into ranges of about 8 Mi tokens, or fewer if segments are short."""
+    """Divide rows into ranges of about 8 Mi tokens (fewer tokens for short segments)."""
     row_starts = map_values(plan.row_starts, np.int64)
     # Memory of all rows before each row, in tokens: `seq_len` for each row, and a constant for each segment. A range
     # ends where this sum reaches a multiple of the limit.

@@ -1,7 +1,7 @@
 """Writing of a packed set's rows and index, one range of rows at a time.
 
-The documents of a row are spread over the corpus. So the segments of a range are sorted by document, and files of token
-ids are read in ascending order.
+The documents of a row are spread over the corpus. So the segments of a range are sorted by document, and the token
+ids of each file are read in ascending order.
 """
 
 import hashlib
@@ -50,8 +50,8 @@ def write_rows(
 ) -> Receipt:
     """Write a range of rows, and their lines of the index.
 
-    A row with fewer than `seq_len` tokens is filled up with the token `padding_id`. The receipt has the byte range of
-    the token file, the file of index lines, and the count `tokens`, without padding.
+    A row with fewer than `seq_len` tokens is filled up with the token `padding_id`. The receipt has the written
+    byte range of the token file, the file of index lines, and the count `tokens`, without padding.
     """
     segments = _row_segments(row_range, seq_len)
     tokens = np.empty((row_range.stop - row_range.start, seq_len), memmap.TOKEN_DTYPE)

@@ -3,8 +3,8 @@
 `sequential` puts one document after the other and cuts where a row ends. `best_fit` (Ding et al., "Fewer Truncations
 Improve Language Modeling", arXiv 2404.10830, section 3) cuts only documents that are longer than a row. Such a document
 fills whole rows first, and its remainder is a piece. Each shorter document is a piece, too. Pieces are placed by
-descending length. Each piece is put into the row with the smallest sufficient room (free tokens), or else into a new
-row. Of equal pieces, the earlier is first; of rows with equal room, the row filled last is used.
+descending length. Each piece is put into the row with the smallest sufficient room (free tokens), or into a new row
+if no room is sufficient. Of equal pieces, the earlier is first; of rows with equal room, the row filled last is used.
 """
 
 from collections.abc import Iterator

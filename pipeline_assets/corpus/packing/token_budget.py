@@ -50,7 +50,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 
 
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible_rows: int) -> UsageError:
-    """Return an error that names the source whose tokens run out first, with fixes.
+    """Return an error, with fixes, that names the source whose tokens run out first.
 
     If the mixture has several sources, and all reach their caps at the same budget, the error names no source.
     """

@@ -53,7 +53,7 @@ class Order:
             raise ValueError(f"batch and ranks must be >= 1, bucket_steps >= 0, got {self}")
 
     def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
-        """Return the steps of an epoch: for each rank, the numbers of its pairs.
+        """Return the steps of an epoch; a step has an array of pair numbers for each rank.
 
         `lengths` has the number of ids of each pair, shape (pairs,).
         """
@@ -81,7 +81,7 @@ class Order:
 
 
 def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> float:
-    """Compute the share of padding if batches are padded to their longest sequence.
+    """Compute the share of padding if each batch is padded to its longest sequence.
 
     Args:
         lengths: Number of ids of each sequence, shape (sequences,). A sequence of n ids has n - 1 tokens, see

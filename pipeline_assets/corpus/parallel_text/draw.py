@@ -47,7 +47,7 @@ def draw_pairs(
     settings: RunSettings = _DEFAULT_SETTINGS,
     removals: Removals = NO_REMOVALS,
 ) -> DrawResult:
-    """Draw k pairs in one pass, or all pairs if fewer exist.
+    """Draw `recipe.k` pairs in one pass, or all pairs if fewer exist.
 
     The result depends on the order of the files. A row that the algorithm selects is dropped if it is on the removal
     list or, with `duplicates: within`, if it equals a pair in the reservoir. Raise InputError if over 10,000 rows are

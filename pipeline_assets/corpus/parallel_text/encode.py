@@ -53,9 +53,9 @@ def encode(
 
     Args:
         manifest_path: Path of the sample's manifest.jsonl.
-        spm_model: Path of a SentencePiece model; None trains one. If the folder already has a cache and no
+        spm_model: Path of a SentencePiece model; None trains one. If `out_dir` already has a cache and no
             `model_sha256` is set, the model must equal the cache's model.
-        out_dir: Folder of the cache, which is returned.
+        out_dir: Folder of the cache. The function returns its path.
         max_unknown_fraction: Largest share of a side's characters that may be lost; losses over 0.1 % are logged.
         recipe: Keys of `EncodeRecipe`.
 

@@ -20,7 +20,7 @@ class EncodeRecipe(UnigramRecipe):
         vocab_size: Maximum number of pieces of a trained model. If the training texts allow only fewer pieces, the
             model gets fewer, in most cases a multiple of 100.
         character_coverage: Share of characters that a trained model covers by pieces.
-        byte_fallback: Whether a trained model encodes other characters as bytes.
+        byte_fallback: Whether a trained model encodes uncovered characters as bytes.
         model_sha256: sha256 of an external model; None trains a model.
         seq_len: Maximum tokens of a pair; longer pairs are cut, see `cut_lengths`. None does not cut pairs.
     """
@@ -53,6 +53,6 @@ class EncodeSection(EncodeRecipe):
         return self
 
     def cache_content(self) -> dict[str, Any]:
-        """Return the keys that change bytes; training keys only if a model is trained."""
+        """Return the keys that change bytes; omit training keys for an external model."""
         keys = {"model_sha256", "seq_len"} if self.model_sha256 else EncodeRecipe.model_fields.keys()
         return {key: value for key, value in self.content().items() if key in keys}

@@ -67,7 +67,7 @@ class Pair(msgspec.Struct, frozen=True):
         uid: Hash of languages and canonical texts (`pair_uid`).
         src_text, tgt_text: Original texts of both sides.
         file: Path of the file in the set.
-        row: Number of the row in a Parquet file; in other files, the uncompressed bytes before the row.
+        row: Number of the row in a Parquet file; in other files, the number of uncompressed bytes before it.
     """
 
     uid: str

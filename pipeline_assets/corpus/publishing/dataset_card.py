@@ -88,7 +88,7 @@ def file_pattern(path: str) -> str:
 
 
 def collect_splits_and_sources(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[CardSource]]:
-    """Collect the splits with rows, and all source datasets that the rows name.
+    """Collect the splits that have rows, and all source datasets that rows name.
 
     Raise UsageError if a row does not name its dataset, InputError if a file is damaged.
     """

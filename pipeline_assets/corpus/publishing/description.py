@@ -58,7 +58,7 @@ class Description:
     answers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, property_name: str) -> list[Fact]:
-        """Return the publisher's answer about a property, or else the property's facts.
+        """Return the publisher's answer about a property, or its facts if unanswered.
 
         If neither exists, return a single fact with the value NOT_ANSWERED.
         """
@@ -78,13 +78,13 @@ def stored_files(folder: Path) -> Iterator[StoredFile]:
 
 
 def licence_fact(licence: str | None, detail: str, origin: str) -> Fact:
-    """Return a fact about a licence: its SPDX identifier, or else `LicenseRef-<tag>`."""
+    """Return a fact: the SPDX identifier of a licence; if missing, `LicenseRef-<tag>`."""
     entry = licence_table()[tag_or_unknown(licence)]
     return Fact(entry.spdx or f"LicenseRef-{entry.tag}", origin, detail, entry.url or "")
 
 
 def dataset_fact(name: str, revision: str | None, origin: str, detail: str = "") -> Fact:
-    """Return a fact about a dataset at a commit of the hub, or in a folder."""
+    """Return a fact on a hub dataset at `revision`, or on a folder if that is None."""
     if revision is None:
         return Fact(f"folder {name}", origin, detail)
     return Fact(f"{name}@{revision}", origin, detail, f"{DATASETS_URL}/{name}/tree/{revision}")

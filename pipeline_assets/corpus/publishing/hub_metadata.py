@@ -93,7 +93,7 @@ def size_category(rows: int) -> str:
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """Return the `datasets` name of an Arrow type, or of the items if it is a list."""
+    """Return the `datasets` name of an Arrow type; for a list, of its item type."""
     if pa.types.is_list(data_type):
         return type_name(data_type.value_type)
     return "float64" if pa.types.is_float64(data_type) else str(data_type)

@@ -1,6 +1,6 @@
 """Content of the dataset repo that publishes a sealed Nemotron artifact.
 
-The repo has the artifact's files, its manifest, a new card, and its Croissant metadata. Of the manifest's provenance,
+The repo has the artifact's files and manifest, a new card, and Croissant metadata. Of the manifest's provenance,
 only the digest of the replaced artifact is published: the rest names machines and folders. Each candidate pool and
 training subset is a config; other rows are the config `default`. The card repeats the terms that readers of the source
 datasets must agree to.

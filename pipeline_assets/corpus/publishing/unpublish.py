@@ -42,7 +42,7 @@ class RemovalRecord(msgspec.Struct):
         objects: sha256 of the large files that were deleted.
         remaining: Places of entries that are still reachable.
         unread: Places of files that could not be searched.
-        unreachable: Copies that no command can reach, and refs that belong to others.
+        unreachable: Kinds of copies that no command can reach, and refs other than branches and tags.
     """
 
     repo: str

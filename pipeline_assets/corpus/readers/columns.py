@@ -30,7 +30,7 @@ def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterat
 def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, ColumnChoice]], where: object) -> None:
     """Raise UsageError if a file lacks a column that the recipe requires.
 
-    `columns` has pairs (Document field, column). A single column name is required; alternative names are not checked.
+    `columns` has pairs (Document field, name or names). A single name must be in the file; alternatives need not be.
     Raise InputError if two columns have the same name. `where` is the file's name for error messages.
     """
     if repeated := next((name for name, count in Counter(schema.names).items() if count > 1), None):
@@ -55,7 +55,7 @@ class Column(NamedTuple):
 
 
 def find_column(row: dict[str, Any], name: str) -> Column | None:
-    """Find a row's column by name, or else by path; return None if it does not exist."""
+    """Find a row's column by name, or by path if no name matches; None if missing."""
     if name in row:
         return Column(row, name, name)
     parent: Any = row
@@ -117,7 +117,7 @@ def _to_stdlib_times(value: Any) -> Any:
 
 
 def convert_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
-    """Yield each row of a batch: Python values by column name, or the first fault."""
+    """Yield each row of a batch: its Python values by column name, or its first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]
     faults = faults_by_row(columns)

@@ -97,7 +97,7 @@ def _is_too_deep(page: str) -> bool:
 def decoded_html_row(page: str) -> dict[str, Any] | Fault:
     """Return a decoded page's row, with `text` and an optional `title`, or its fault.
 
-    The text comes from the element `main`, or else from the body, without menus, sidebars, footers and controls.
+    The text is from `main`, or from the body if `main` is missing, without menus, sidebars, footers and controls.
     """
     from selectolax.lexbor import LexborHTMLParser
 

@@ -51,7 +51,7 @@ def delete_spans(spans: Iterable[Span]) -> None:
 
 
 def find_span_file(folder: Path, start: int, stop: int) -> Path | None:
-    """Return the cached file of bytes [start, stop), or None; delete damaged files."""
+    """Return the cached file of a byte range, None if missing; delete damaged files."""
     for path in folder.glob(f"{start}-{stop}.*"):
         if path.suffix == _PARTIAL_SUFFIX:
             continue

@@ -43,7 +43,7 @@ def parse_tree_entry(entry: Mapping[str, Any]) -> HubFile:
 
 
 def hub_input(repo: str, commit: str, file: HubFile) -> dict[str, Any]:
-    """Return the entry of a hub file for `inputs` in a manifest."""
+    """Return a hub file's entry in the `inputs` of a manifest."""
     return {"name": f"{repo}@{commit}:{file.path}", "digest": file.digest, "bytes": file.size}
 
 

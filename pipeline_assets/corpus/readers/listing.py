@@ -19,7 +19,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Listing:
-    """Files outside the data root from which an artifact will be built.
+    """Input files, outside the data root, of an artifact that will be built.
 
     Attributes:
         inputs: Entries of `inputs` in the future manifest, as known from file listings and Parquet footers.

@@ -73,7 +73,7 @@ class LocalRecipe(SourceLabels):
         columns: Columns of JSON, CSV and Parquet; None if no file has columns.
         text_unit: Unit of text that is one document; None if no file is text. With `line`, blank lines are skipped.
         exclude: Patterns of files and folders that are not read, relative to the source's folder.
-        text_endings: Endings of further text files, such as `.py`. With `.html`, pages keep their tags.
+        text_endings: Endings of further text files, such as `.py`. With `.html`, HTML pages are text, tags included.
         license_files: Pattern of licence file names, such as LICENSE*; with None, no file is a licence file. A licence
             file does not become a document. It sets the licence of rows that state none, in its folder and in
             subfolders without their own licence file.
@@ -126,7 +126,7 @@ def plan_local(
 ) -> list[Piece]:
     """Divide files, where possible, into pieces of about `shard_bytes`, in order.
 
-    For an unreadable file, plan one piece and add the reason to `unreadable_reasons`; if None, raise the error.
+    For an unreadable file, plan one piece and add the reason to `unreadable_reasons`; if that is None, raise the error.
     """
     pieces: list[Piece] = []
     for file in files:

@@ -14,7 +14,7 @@ _TICKS = re.compile("`{3,}")
 def notebook_row(content: bytes) -> dict[str, Any] | Fault:
     """Return a row with the text of a notebook (format 4), or a fault.
 
-    Fences are longer than the code's backtick runs. The language, if stated, is in `language` and after opening fences.
+    Fences around code are longer than its backtick runs. A stated language is in `language` and after opening fences.
     """
     notebook = parse_row(content.removeprefix(UTF8_MARK), "file")
     if isinstance(notebook, Fault):

@@ -232,7 +232,7 @@ def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
 
 
 def input_folder_path(manifest: Manifest, root: Path) -> Path | None:
-    """Return the absolute path of the input folder that a manifest records, or None."""
+    """Return the absolute path of a manifest's input folder; None if not recorded."""
     path = manifest.provenance.get(_FOLDER_KEY)
     return (root / path).absolute() if isinstance(path, str) else None
 

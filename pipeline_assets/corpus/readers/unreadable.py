@@ -35,7 +35,7 @@ def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) 
 
 @dataclass(frozen=True)
 class UnreadableFiles:
-    """Unreadable files of a source, whose rows cannot be counted, and their sizes.
+    """Reasons and sizes of a source's unreadable files, whose rows cannot be counted.
 
     Attributes:
         reasons: Reasons by file name.

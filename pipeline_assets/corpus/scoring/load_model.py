@@ -213,7 +213,7 @@ def _try_row_attention(network: Any) -> bool:
 
 
 def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
-    """Compute the mean NLL of a row's tokens except the first from the model's logits."""
+    """Compute a row's mean NLL, without its first token, from the model's logits."""
     ids = torch.from_numpy(row.astype(np.int64)).to(network.device)
     logits = network(input_ids=ids[None], use_cache=False).logits[0, :-1].float()
     return float(torch.nn.functional.cross_entropy(logits, ids[1:].to(logits.device)))

@@ -132,8 +132,8 @@ def load_or_score(
     """Return the receipt of stored scores, or call `score` and store its scores.
 
     Stored scores are named by a digest of request and `environment`. The digest covers the pool file's name and hash,
-    not its commit: a file that two commits contain is scored once. If three earlier attempts ended before they
-    finished, raise RetryableError; the next call tries again.
+    not its commit: a file that two commits contain is scored once. If three earlier attempts ended without
+    scores, raise RetryableError; the next call tries again.
     """
     [[_, _, pool]] = request["pools"]["files"]  # a file's hash without its commit: equal files are scored once
     digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]

@@ -1,6 +1,6 @@
 """Choice of the rows of each subset among scored rows.
 
-A rule that limits its rows selects the candidates with the lowest ranks; with balanced strata, the lowest of each. A
+A rule that limits its rows selects the candidates with the lowest ranks, in each stratum if it balances strata. A
 rank depends only on seed, rule, split and id. So a larger `max_rows` only adds rows to the rule's subset.
 """
 
@@ -81,9 +81,9 @@ def boundary_mask(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows whose NLL is within `error_bar` of a boundary.
 
-    For each end of the rule's percentile range, the boundary is the mean of the highest NLL below the end and the
-    lowest NLL above the end. If no row is below, or no row above, the end has no boundary. `nll` and `percentile` have
-    the values of all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
+    Each end of the rule's percentile range divides rows into two groups; the boundary is the mean of the lower group's
+    highest NLL and the upper group's lowest NLL. An end with an empty group has no boundary. `nll` and `percentile`
+    have the values of all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
     """
     low, high = rule.percentile_range
     is_near = np.zeros(len(nll), bool)

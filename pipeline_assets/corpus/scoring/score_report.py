@@ -97,7 +97,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
 
 @dataclass
 class _ScoreSums:
-    """All `nll_mean` values of a group of rows, and sums of other `_NUMBER_COLUMNS`."""
+    """`nll_mean` values of a group of rows, and sums of the other `_NUMBER_COLUMNS`."""
 
     nll_means: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))

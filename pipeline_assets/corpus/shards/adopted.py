@@ -1,4 +1,4 @@
-"""Reuse of an earlier version's token shards for a source with equal documents."""
+"""Reuse of an earlier version's token shards of a source with unchanged documents."""
 
 from dataclasses import replace
 

@@ -138,8 +138,8 @@ def _upstream_digests(manifest: Manifest | None) -> set[str]:
 def mixture_statistics(recipe_folder: Path) -> JsonObject:
     """Return a mixture's figures from the JSON files in the recipe's `mixtures/`.
 
-    The dict has the recipe's name as `recipe`, the totals and `corpora` from `<recipe>_shards.json`, and two other
-    files as `filtered_shards` and `tokenizer`. A missing file adds no key, but `corpora` always exists.
+    The dict has the recipe's name as `recipe`, the totals and `corpora` from `<recipe>_shards.json`, and the content of
+    `<recipe>_KEY.json` under `filtered_shards` and `tokenizer`. A missing file adds no key; `corpora` always exists.
     """
     statistics: JsonObject = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):

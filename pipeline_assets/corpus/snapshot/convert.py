@@ -86,8 +86,8 @@ def convert_shard(
     """Convert the rows of one shard to Documents; drop rows that fail a rule.
 
     If `columns` is set, it replaces the recipe's columns, and a licence that a row states becomes a tag of the licence
-    table. The receipt has the counts of `ShardWriter`, `rows` (read) and `dropped/<rule>`. With `columns`, the receipt
-    also has the count `found/<field>` = 1 for each Document field with a value.
+    table. The receipt has `ShardWriter`'s counts and, in addition, `rows` (read) and `dropped/<rule>`. With `columns`,
+    the receipt also has the count `found/<field>` = 1 for each Document field with a value.
     """
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
     first_row, fields = 0, set[str]()
@@ -143,7 +143,7 @@ def _convert_parquet(
 
 
 def _read_batches(fetched_piece: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (number of the batch's first row in the row group, batch) for each batch."""
+    """Yield a row group's batches, each with the number of its first row in the group."""
     group, rows = fetched_piece.piece.group, fetched_piece.piece.rows
     try:
         with open_row_groups(group.file, fetched_piece.spans) as parquet:

@@ -28,9 +28,9 @@ class FileRequest:
     Attributes:
         pieces: Pieces of the file, in the plan's order.
         ranges: Byte ranges [start, stop) to fetch. JSON lines: the ranges of the only piece. Parquet: one range up to
-            the tail if `is_whole`, else one range per piece, empty (stop <= start) if the tail has the piece.
-        is_whole: Whether the range and the tail form a whole Parquet file, whose hash must be checked. False if the
-            tail alone is the file: then the hash was checked when the tail was fetched.
+            the tail if `is_whole`, else one per piece, which is empty (stop <= start) if the tail contains the piece.
+        is_whole: Whether the fetched range and the tail form a whole Parquet file, whose hash must be checked. False if
+            the tail alone is the file, because fetching the tail then checked the hash.
     """
 
     file: HubFile
@@ -41,7 +41,7 @@ class FileRequest:
 
 @dataclass(frozen=True)
 class FetchedPiece:
-    """Piece, with the cached spans that contain its rows and the footer of the file."""
+    """Piece with cached spans, which contain the piece's rows and the file's footer."""
 
     piece: Piece
     spans: tuple[Span, ...]

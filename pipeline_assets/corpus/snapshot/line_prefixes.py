@@ -1,8 +1,8 @@
 """First rows of a hub dataset's files of JSON lines.
 
-Reading cannot start in the middle of a compressed file, so a sample has the first rows of files, and more rows of
-larger files. JSON lines have no footer, so rows are counted while the bytes are fetched. In a snapshot's plan, the
-first rows of a file are one row group. Row numbers start at 0 and skip blank lines, as in `datasets`.
+Reading cannot start in the middle of a compressed file, so a sample consists of first rows of files. A larger file
+contributes more rows. JSON lines have no footer, so rows are counted while the bytes are fetched. In a snapshot's plan,
+the first rows of a file are one row group. Row numbers start at 0 and skip blank lines, as in `datasets`.
 """
 
 import functools
@@ -164,8 +164,8 @@ def draw_prefixes(
     """Read first rows of files until an amount is reached; map paths to prefixes.
 
     `limit` is a unit and an amount. With the unit `files`, the amount is the number of files, which are read whole.
-    Otherwise, files are read in random order until the amount is reached. Each file contributes in proportion to its
-    size, but at least `MIN_SHARE`. `read_file` reads a file's first rows up to a limit; the limit None means all rows.
+    Otherwise, files are read in random order until the amount is reached. A file's share is proportional to its size,
+    but at least `MIN_SHARE`. `read_file` reads a file's first rows up to a limit, or all rows if the limit is None.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))
@@ -194,7 +194,7 @@ def read_prefixes(
     log_every_s: float,
     pinned_inputs: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return prefixes by path: the pinned ones, or drawn ones without `pinned_inputs`."""
+    """Return the pinned prefixes by path; if `pinned_inputs` is empty, draw prefixes."""
     if pinned_inputs:
         entries = {entry["name"]: entry for entry in pinned_inputs if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]
@@ -231,7 +231,7 @@ def _allot_shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator
 
 
 def _check_columns(rows: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
-    """Raise UsageError if all `rows` lack a required column; accept empty `rows`."""
+    """Raise UsageError for a required column that no row has; accept empty `rows`."""
     for column, fix in ({recipe.columns.text: column_fix("text")} | recipe.rule_columns()).items():
         if rows and not any(find_column(row, column) for row in rows):
             names = ", ".join(_column_names(rows)) or "none"

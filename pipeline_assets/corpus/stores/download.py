@@ -46,7 +46,7 @@ def download_all(
 
 
 def missing_objects(objects: Iterable[StoredObject], folder: StagingView) -> list[StoredObject]:
-    """Return the objects without a complete copy of the same version in a folder."""
+    """Return the objects that lack a complete copy of their version in `folder`."""
 
     def is_complete(stored: StoredObject) -> bool:
         copy = _find_copy(stored.name, stored, folder)

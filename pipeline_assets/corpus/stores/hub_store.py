@@ -33,7 +33,7 @@ class HubStore:
     is_bucket: bool
 
     def prepare_writes(self) -> None:
-        """Create a missing dataset; UsageError for a bucket or if the token is missing."""
+        """Create the dataset if missing; UsageError for a bucket, or without a token."""
         if self.is_bucket:
             fix = "push to hf://datasets/OWNER/NAME or to an object store"
             raise UsageError("a hub bucket has no conditional writes, so it is only read", self.url, fix)

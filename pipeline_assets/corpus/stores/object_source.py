@@ -75,7 +75,7 @@ def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
 def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[str, Any]:
     """Copy the current versions of matching objects; return versions as provenance.
 
-    A copy is deleted if the store no longer has its object, because readers would read the copy. Raise InputError if an
+    A copy is deleted if the store no longer has its object, because readers would still read it. Raise InputError if an
     object changes during the copy, or if an object's name is not a valid file name.
     """
     objects, folder = list_objects(url, source), source.path
@@ -87,7 +87,7 @@ def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[
 
 
 def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
-    """Raise RetryableError if a copy's hash is not the hash of the fetched object.
+    """Raise RetryableError if a copy no longer has the hash recorded at its download.
 
     The next run then fetches the object again. `inputs` are manifest entries of the copies in `folder`.
     """

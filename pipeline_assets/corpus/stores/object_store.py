@@ -57,7 +57,7 @@ class Pointer:
 class StoredObject:
     """Object to read; `version` is its ETag, or its version id if it has no ETag.
 
-    `modified_ns` is in nanoseconds since 1970. If the name is a hash of the content, both may be None.
+    `modified_ns` is in nanoseconds since 1970. `version` and `modified_ns` may be None if the name is a content hash.
     """
 
     name: str
@@ -299,7 +299,7 @@ def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return an error's HTTP status, or else its first line without query strings."""
+    """Return an error's HTTP status; if missing, its first line minus query strings."""
     if status := _STATUS_PATTERN.search(str(error)):
         return f"HTTP {status[1]}"
     return one_line(Exception(_QUERY_PATTERN.sub("", f"{error}\n".splitlines()[0])), 200)

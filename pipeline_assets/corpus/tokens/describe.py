@@ -1,4 +1,4 @@
-"""Human-readable descriptions of tokenizer files, with a check of the file's hash."""
+"""Human-readable descriptions of tokenizer files, whose hashes are checked."""
 
 import hashlib
 import json

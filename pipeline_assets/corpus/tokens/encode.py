@@ -89,7 +89,7 @@ def encode_shard(
     Returns:
         A receipt of three files: raw int32 ids, the table for `DocumentTable`, and rejects. The rejects are poison
         rows, texts that would crash the library, and texts that encode to a special id. Counts: `rows` (read);
-        `documents`, `tokens` (with end tokens) and `bytes` (UTF-8), all of encoded documents; `spot_checked` (by the
+        `documents`, `tokens` (with end tokens) and `bytes` (UTF-8) that were encoded; `spot_checked` (by the
         oracle); `dropped/other_split`; `rejected/<reason>`; the fields of `Losses`, as `encoded/<field>`.
     """
     library = load_tokenizer(tokenizer)
@@ -131,7 +131,7 @@ class _ShardEncoder:
         self.rejects: list[Reject] = []
 
     def encode_block(self, rows: NumberedDocuments, poison_rows: Sequence[int]) -> tuple[NumberedDocuments, TokenRuns]:
-        """Encode a block; return the encoded documents, and their ids with end tokens.
+        """Encode a block; return the encoded documents and their token ids with end ids.
 
         `poison_rows` become rejects. Documents that are not in the requested split are counted, but not encoded.
         """
@@ -182,7 +182,7 @@ class _ShardEncoder:
 
 
 def is_spot_checked(doc_id: str) -> bool:
-    """Check whether the oracle encodes a document; a hash of the id selects 0.1 %."""
+    """Check whether the oracle encodes a document; the doc_id's hash selects 0.1 %."""
     return hashlib.sha256(b"spot-check\0" + doc_id.encode()).digest() < _SPOT_CHECK_LIMIT
 
 

@@ -171,7 +171,7 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
 
 
 def _padding_id(backend: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
-    """Return the padding id, possibly that of an ordinary token; None if not set."""
+    """Return the padding id, which may be an ordinary token's id; None if not set."""
     if backend.padding is None:
         return None
     padding, largest = int(backend.padding["pad_id"]), max(vocabulary.values())

@@ -1,7 +1,7 @@
 """Counter of the text that a tokenizer loses while it encodes.
 
-The number of lost characters is the length of the text minus the length of its decoded known tokens, both in NFKC
-without whitespace. The result is at least the number of unknown tokens, each of which replaces one or more characters.
+The text and its decoded known tokens are compared in NFKC, without whitespace: the difference of their lengths is the
+number of lost characters, but at least the number of unknown tokens, each of which replaces one or more characters.
 """
 
 import unicodedata
@@ -35,7 +35,7 @@ class LossCounter:
     can_drop_text: bool = False
 
     def count(self, texts: Iterable[str], runs: Iterable[NDArray[np.int32]]) -> Losses:
-        """Count the losses of texts; `runs` has the ids of each text."""
+        """Count the losses of texts; `runs` has the token ids of each text."""
         losses = NO_LOSSES
         for text, ids in zip(texts, runs, strict=True):
             known = ids[ids != self.unknown_id]

@@ -15,7 +15,7 @@ _COUNT_PREFIX = "encoded/"
 
 @dataclass(frozen=True)
 class Losses:
-    """Numbers of tokens and characters of texts, both in total and lost.
+    """Counts for texts: all and unknown tokens, all and lost characters.
 
     Attributes:
         tokens: Number of tokens, without end-of-document tokens.

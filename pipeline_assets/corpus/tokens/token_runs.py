@@ -18,7 +18,7 @@ class TokenRuns:
         ids: Ids of all texts, shape (tokens,).
         lengths: Number of tokens of each text, shape (texts,).
         text_bytes: Number of UTF-8 bytes of all texts.
-        losses: Numbers of tokens and characters, both in total and lost.
+        losses: Counts of all and unknown tokens, and of all and lost characters.
     """
 
     ids: NDArray[np.int32]
@@ -52,7 +52,7 @@ class ControlledIds(NamedTuple):
     Attributes:
         ids: Ids of the text, shape (tokens,).
         control_positions: Positions of the control tokens in `ids`, shape (controls,).
-        losses: Counts of characters that encoding lost.
+        losses: Counts of all and unknown tokens, and of all and lost characters, without control tokens.
     """
 
     ids: NDArray[np.int32]

@@ -185,7 +185,7 @@ def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], o200k_file: Pa
 
     The figures are bytes per token; tokens per word (fertility, Rust et al. 2021, arXiv 2012.15613), where whitespace
     separates words; the share of unknown tokens; and the share of texts that decoding restores exactly. For o200k, only
-    bytes per token and tokens per word are measured. `o200k_file` is its vocabulary file; None means the shipped file.
+    bytes per token and tokens per word are measured. `o200k_file` is o200k's vocabulary; None means the shipped file.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)

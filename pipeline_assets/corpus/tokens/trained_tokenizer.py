@@ -36,7 +36,7 @@ class TrainRecipe(UnigramRecipe):
         sources: Share of the sample's bytes for each source.
         sample_bytes: UTF-8 size of the sample, approximate because a hash decides whether each document is drawn.
         seed: Seed for drawing the documents and for the order in which the trainer reads them.
-        expected_sha256: Expected hash of the model; unused in training. If it differs, no downstream artifact is built.
+        expected_sha256: Expected hash of the model; unused in training. Another hash blocks downstream builds.
     """
 
     sources: Weights
@@ -53,7 +53,7 @@ class TrainRecipe(UnigramRecipe):
 
 @dataclass(frozen=True)
 class ExpectedTokenizer:
-    """Expected sha256 of a trained model, and the name of the check that compares it."""
+    """Expected sha256 of a trained model, with the name of the check that requires it."""
 
     sha256: str
     check_name: str = "model_is_expected"
@@ -106,7 +106,7 @@ def shares_are_kept(tokenizer: Artifact) -> Verdict:
 
 
 def write_tokenizer_figures(tokenizer: Artifact) -> Path:
-    """Copy `tokenizer.json` to `mixtures/<recipe>_tokenizer.json`; return that path."""
+    """Copy `tokenizer.json` to `mixtures/<recipe>_tokenizer.json`; return the copy."""
     recipe_folder = tokenizer.folder.parent
     path = recipe_folder / MIXTURES_FOLDER / f"{recipe_folder.name}_tokenizer.json"
     make_folder(path.parent)

@@ -67,11 +67,11 @@ NOT_HARMONY_COUNT_KEY = dropped_key("not_harmony")
 
 @dataclass(frozen=True)
 class ChatFile:
-    """File of rows to convert, a shard of the export.
+    """File of rows to convert; the converted rows are one shard of the export.
 
     Attributes:
         relative_path: Path in the artifact and in the export.
-        tool_catalogues: JSON files with the tool lists of the file's split, by id.
+        tool_catalogues: JSON files that map ids to the tool lists of the file's split.
         has_all_tools: Whether the data root has all upstream artifacts. If so, a row whose tool list is in no catalogue
             keeps its tools in its messages. Otherwise, such a row raises InputError.
         rows: Always 0, so that the engine does not search the file for poison rows.
@@ -89,7 +89,7 @@ def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Re
     """Convert the rows of a file; drop rows with invalid text or without messages.
 
     Counts: `rows` (all), `documents` (converted) and, if not 0, `NOT_HARMONY_COUNT_KEY` (dropped). Raise InputError if
-    the tools of a row are missing (see `ChatFile.has_all_tools`), or if its loss rule is unknown.
+    the tools of a row are missing (see `ChatFile.has_all_tools`), or if a row's loss rule is unknown.
     """
     with (
         ParquetOutput(folder.path(source.relative_path), _SCHEMA, _ROW_GROUP_ROWS) as output,

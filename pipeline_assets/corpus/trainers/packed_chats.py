@@ -36,9 +36,9 @@ TOO_LONG_COUNT_KEY = dropped_key("longer_than_a_row")
 def pack_subset(tokens_folder: Path, folder: StagingView, path: str, seq_len: int, pad_id: int) -> Receipt:
     """Pack a subset into a file with rows of `seq_len` tokens.
 
-    Longer conversations are dropped; if none remains, no file is written. `tokens_folder` has the subset's token files
-    (`subset_tokens`). `path` is relative to `folder`. `pad_id` fills the ends of rows. Counts: `rows` (all),
-    `documents` and `tokens` (packed) and, if not 0, `TOO_LONG_COUNT_KEY` (dropped).
+    Longer conversations are dropped; if no conversation remains, no file is written. `tokens_folder` has the subset's
+    token files (`subset_tokens`). `path` is relative to `folder`. `pad_id` fills the ends of rows. Counts: `rows`
+    (all), `documents` and `tokens` (packed) and, if not 0, `TOO_LONG_COUNT_KEY` (dropped).
     """
     rows = read_columns(tokens_folder / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len

@@ -77,7 +77,7 @@ class PostRow(NamedTuple):
         return max(int(value), 0) if _is_integer(value) else 0
 
     def to_post(self) -> tuple[int, Post | Fault]:
-        """Return the question's id, and the post or a fault that makes the row unusable.
+        """Return the id of the post's question, and the post or the row's fault.
 
         The id is 0 if the row has a `fault`, is neither question nor answer, or lacks a valid own id or question id.
         """

@@ -157,7 +157,7 @@ def _build_document(
 
 @lru_cache(maxsize=10_000)
 def _post_licence(content_license: str | None, created_on: str) -> LicenceTag:
-    """Return a post's licence from its `ContentLicense`, or else from its UTC date."""
+    """Return a post's licence from `ContentLicense`; if missing, from its UTC date."""
     if content_license is not None:
         version = _LICENCE_NAME.fullmatch(content_license)
         tag = f"cc-by-sa-{version[1]}" if version else UNKNOWN
