@@ -1,4 +1,4 @@
-"""Errors of the Python API: their advice, and folders that are removed or named before `os.chdir`."""
+"""Errors of the Python API: advice, and folders that were removed or are relative.
 
 import pickle
 import shutil

@@ -108,7 +108,7 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
 
 
 def _may_be_kept(target: Target, root: Path) -> bool:
-    """Check whether a build keeps an artifact if its missing inputs are rebuilt with equal content."""
+    """Check whether a build may keep an artifact, of which only inputs are missing."""
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or all(try_read_manifest(root / upstream.folder) for upstream in target.upstream):
         return False

@@ -104,10 +104,10 @@ def _depends_on_any(target: Target, roles: Collection[str]) -> bool:
 
 
 def lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
-    """Check whether a target without a partition lacks an input that no build of `targets` makes.
+    """Check whether a target without a partition lacks an input that no build makes.
 
-    An input is present if it is external, or if it is sealed and matches its recipe, even if a check failed. An input
-    in `targets` is missing if it lacks an input itself.
+    An input is present if it is external, or if it is sealed and matches its recipe, even if a check failed. A build
+    makes any other input that is in `targets` and does not lack an input itself.
     """
     roles = {other.role for other in targets}
     return target.partition is None and any(

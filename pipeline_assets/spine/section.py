@@ -44,7 +44,7 @@ class RecipeSection(pydantic.BaseModel):
         return self
 
     def content(self) -> dict[str, object]:
-        """Return the section as JSON values; omit `OMITTABLE_KEYS` that have their defaults."""
+        """Return the section as JSON values, without `OMITTABLE_KEYS` at their defaults."""
         return self.model_dump(mode="json")
 
     @classmethod

@@ -33,7 +33,7 @@ def is_to_be_built(targets: Iterable[Target], kind_name: str, root: Path) -> boo
 
 
 def check_occupied(targets: Iterable[Target], root: Path) -> None:
-    """Raise UsageError if builds without `--replace` will be refused, because other settings built an artifact.
+    """Raise UsageError if other settings built an artifact, which needs `--replace`.
 
     Pins, which may be replaced, and artifacts of which only an input changed are not checked: the input may be rebuilt
     with equal content.
@@ -46,7 +46,7 @@ def check_occupied(targets: Iterable[Target], root: Path) -> None:
 
 
 def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
-    """Check artifacts of other recipes, local models and object stores that builds of `targets` read.
+    """Check artifacts of other recipes, local models and stores that builds read.
 
     Raises:
         UsageError: Artifacts are missing (all are listed), `dedup` cannot compare their signatures, a model's folder is
@@ -92,7 +92,7 @@ def _check_stores(targets: Iterable[Target], root: Path) -> None:
 
 
 def check_packages(sources: Iterable[Source], targets: Iterable[Target], root: Path) -> None:
-    """Raise InputError if a package is missing that a build needs to read the files of a local source."""
+    """Raise InputError if a build lacks a package that reads files of its sources."""
     files_by_name = {source.source: source for source in sources if isinstance(source, FileSource)}
     for target in targets:
         source = files_by_name.get(str(target.partition))
@@ -109,7 +109,7 @@ def check_packages(sources: Iterable[Source], targets: Iterable[Target], root: P
 
 
 def check_scorer(targets: Iterable[Target], root: Path) -> None:
-    """Raise UsageError if a build scores rows, and PyTorch or the GPU of its recipe is missing on this machine."""
+    """Raise UsageError if scoring needs PyTorch or a GPU, which this machine lacks."""
     devices = {
         target.recipe["scoring"]["device"]
         for target in targets

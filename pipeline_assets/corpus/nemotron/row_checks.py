@@ -199,7 +199,7 @@ def compare_coverage(normalised_rows: Artifact, inventories: Sequence[Artifact |
 
 
 def pools_have_rows(pools: Artifact) -> Verdict:
-    """Check that pools have rows, except those whose rules need values that no row has."""
+    """Check that pools have rows, unless their rules need values that no row has."""
     identity = pools.manifest.identity
     decisions, rows_by_pool = identity.decisions, identity.counts["pools"]
     empty = [

@@ -48,7 +48,7 @@ def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, model_path: 
 
 
 def check_model(recipe: EncodeRecipe, model_path: Path | None) -> None:
-    """Raise UsageError if SentencePiece is missing; InputError if the model is unusable."""
+    """Raise InputError if SentencePiece is missing or the model is unusable."""
     if model_path is None:
         require_sentencepiece()
     else:

@@ -89,7 +89,7 @@ class LocalRecipe(SourceLabels):
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
 
     def content(self) -> dict[str, object]:
-        """Return the content; omit unset `_OMITTABLE_KEYS`, so that old digests stay valid."""
+        """Return the content without unset `_OMITTABLE_KEYS`, which keeps old digests."""
         return {key: value for key, value in super().content().items() if value or key not in _OMITTABLE_KEYS}
 
     def detect_format(self, name: str) -> Format | None:

@@ -226,7 +226,7 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
 
 
 def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, block_width: int) -> torch.Tensor:
-    """Compute -log p = log Σ exp(logit) - target logit, in blocks of `block_width` ids."""
+    """Compute log Σ exp(logit) - target logit, in blocks of `block_width` ids."""
     accumulators = hidden.new_zeros((3, len(targets)), dtype=torch.float32)  # as in `_fold_logits`
     accumulators[0] = torch.finfo(torch.float32).min
     fold = _load_fold_kernel() if hidden.is_cuda else _fold_logits

@@ -113,7 +113,7 @@ def fetch_pieces(
 def _fetch_request(
     hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail_spans: tuple[Span, ...]
 ) -> list[FetchedPiece]:
-    """Fetch the pieces of one file; `tail_spans` are the cached spans at the file's end."""
+    """Fetch the pieces of a file; `tail_spans` are the cached spans at its end."""
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
     if request.is_whole or is_json_lines(request.file):
         spans = (*starmap(fetch, request.ranges), *tail_spans)

@@ -34,7 +34,7 @@ class TokenizerFile:
 
     @property
     def path(self) -> Path:
-        """Path of the file; UsageError if `explicit_path` is None, except for o200k Harmony."""
+        """Path of the file; UsageError without `explicit_path`, except for o200k Harmony."""
         if self.explicit_path is None and not isinstance(self.recipe, HarmonyRecipe):
             fix = "set `pack.tokenizer_path`; only the file of o200k_harmony ships with this program"
             raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", RecipeKey("pack.tokenizer"), fix)
