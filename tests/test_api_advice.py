@@ -1,4 +1,4 @@
-"""Errors of the Python API: advice, and folders that were removed or are relative.
+"""Errors of the Python API: advice, and folders that were removed or are relative."""
 
 import pickle
 import shutil

@@ -155,6 +155,15 @@ EXPECTED = {
         ("nemotron/nemotron_v1/training_subsets", 63, "336,326"),
         ("nemotron/nemotron_v1/training_subsets --row 0", ["nemotron/high_part01.jsonl#610", "asked     1 + 2?"]),
     ),
+    ("2026-11-29", "chat_template"): Expected(
+        3,
+        "sealed nemotron/chat_rows/normalized_shards/sums/train 3 documents 117 tokens 16,091 bytes",
+        ("nemotron/chat_rows/normalized_shards/sums/train", 4, "16,091"),
+        (
+            "nemotron/chat_rows/normalized_shards/sums/train --row 0",
+            ["chat_template/rows/train.jsonl#0", "asked     0 + 1?"],
+        ),
+    ),
 }
 IDENTICAL = "identical according to their manifests; no file was read (`corpusmill verify` reads them)"
 DIFFERENCES = {
