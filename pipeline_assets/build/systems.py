@@ -1,4 +1,4 @@
-"""Systems by name, each defined by one module, its page."""
+"""Registry of systems by name, with one module for each, called its page."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -123,7 +123,7 @@ def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
         if digest is not None and manifest.digest != digest:
             what = f"digest is {manifest.digest}, expected {digest}"
             raise RetryableError(what, folder, "the artifact was replaced; run the same command again")
-        damage = next((item for item in _check_sizes(folder, manifest, None) if isinstance(item, Damage)), None)
+        damage = next((item for item in _scan_sizes(folder, manifest, None) if isinstance(item, Damage)), None)
         if damage is not None:
             raise InputError(damage.what, folder / damage.path, REBUILD)
         return Artifact(folder, manifest)
@@ -162,7 +162,7 @@ def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> It
     Only the manifest is read, to check its seal; members are skipped. A link counts as damage, even if its target has
     the sealed bytes, because the target is not protected.
     """
-    yield from _check_sizes(folder, manifest, label_names)
+    yield from _scan_sizes(folder, manifest, label_names)
     named = {file.path for file in manifest.storage} | {MANIFEST_FILE}
     members = member_digests(manifest)
     for path in sorted(folder.rglob("*")):
@@ -175,7 +175,7 @@ def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> It
         yield Damage(name, "the manifest doesn't name this file" if stat.S_ISREG(mode) else _file_type_error(mode))
 
 
-def _check_sizes(folder: Path, manifest: Manifest, label_names: LabelNames | None) -> Iterator[StoredFile | Damage]:
+def _scan_sizes(folder: Path, manifest: Manifest, label_names: LabelNames | None) -> Iterator[StoredFile | Damage]:
     if not is_seal_intact(MANIFEST_FORMAT.read_raw(folder / MANIFEST_FILE)):
         yield Damage(MANIFEST_FILE, _BROKEN_SEAL)
     yield from (Damage(MANIFEST_FILE, what) for what in manifest.storage_errors(label_names))

@@ -104,7 +104,7 @@ def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
 
 
 def expected_sha256(path: Path) -> str | None:
-    """Return the sha256 that a block of `verify_reads` expects of a file, or None."""
+    """Return the sha256 that `verify_reads` expects a file to have; None without one."""
     expected = None if _read_log is None else _read_log.expected_hashes.get(str(path))
     return None if expected is None else expected.sha256
 

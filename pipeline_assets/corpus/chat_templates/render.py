@@ -124,7 +124,7 @@ def _render_and_locate(
     """Render a conversation; return the text, and the message indexes in text order."""
 
     def render(contents: Sequence[Any]) -> str:
-        """Render the messages with `contents` as their contents or call arguments."""
+        """Render the messages, whose contents (of calls: arguments) `contents` replaces."""
         changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
         converted, _ = to_chat_messages(changed, True, splits_parts, calls_by_reply)
         chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in converted]

@@ -35,10 +35,10 @@ _REMOVED_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmla
 
 
 class _StepCountInserter(NodeTransformer):
-    """Transformer that makes templates count loop turns, macro calls and list items.
+    """Transformer that makes templates count iterations, macro calls and list items.
 
     Each part of a new list, tuple or dict counts as a step, because `x = [x, x]` in a loop doubles the number of parts
-    in each turn. If a template includes, imports or extends another file, the transformer raises SecurityError.
+    in each iteration. If a template includes, imports or extends another file, the transformer raises SecurityError.
     """
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:

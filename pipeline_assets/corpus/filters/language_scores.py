@@ -1,4 +1,4 @@
-"""Compiled naive Bayes scores over the tables of py3langid."""
+"""Naive Bayes scores of languages, which compiled code computes from py3langid's tables."""
 
 import math
 from typing import NamedTuple

@@ -152,7 +152,7 @@ class AssistantTurns:
 
     @classmethod
     def from_rule(cls, rule: str) -> "AssistantTurns":
-        """Create a loss mode from its `rule`; raise `ValueError` for any other text."""
+        """Create a loss mode from its `rule`; raise ValueError for an invalid rule."""
         numbers = re.findall(r"\d{1,9}", rule.removeprefix(cls.rule_prefix), re.ASCII)
         mode = cls(tuple(sorted(set(map(int, numbers)))))
         if mode.rule != rule:

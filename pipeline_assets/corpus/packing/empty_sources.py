@@ -32,8 +32,8 @@ def raise_if_source_empty(
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    The message states how many of the source's documents deduplication dropped (unless `deduplicated` is None), and how
-    many the build of its corpus dropped.
+    The message counts the source's documents that were dropped by the build of its corpus, and by deduplication unless
+    `deduplicated` is None.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts

@@ -15,7 +15,7 @@ class SourceEstimate:
     Attributes:
         tokens: Number of tokens of all documents, each drawn once.
         max_epochs: Cap on the epochs.
-        needed: Number of tokens that the requested rows need of this source; None if no number of rows is requested.
+        needed: Number of tokens from this source that the requested rows need; None if no number of rows is requested.
     """
 
     source: str

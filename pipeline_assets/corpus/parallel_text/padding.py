@@ -49,10 +49,10 @@ def causal_mask(attn_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Cut pairs to seq_len + 1 ids; return the number of ids that each side keeps.
+    """Return the lengths of both sides of pairs that are cut to seq_len + 1 ids.
 
-    Arguments and results are numbers of ids per side, shape (pairs,). The last of the seq_len + 1 ids is only a target.
-    A side keeps at least half of seq_len + 1 ids (rounded down), or all its ids if it has fewer.
+    `src` and `tgt` are the sides' lengths before the cut; all arrays have shape (pairs,). The last id of a pair is only
+    a target. A side keeps at least half of seq_len + 1 ids (rounded down), or all its ids if it has fewer.
     """
     limit = seq_len + 1
     # The source side keeps all ids that the target side leaves free, and at least half; the target side gets the rest.

@@ -65,10 +65,10 @@ class LibraryClient(LimitedClient):
         """Check whether `huggingface_hub` itself retries a request, such as any PUT."""
         return self._retries_all or request.method == "PUT"
 
-    def _restrict_headers(self, request: httpx2.Request) -> None:
+    def _prepare_headers(self, request: httpx2.Request) -> None:
         if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
-        super()._restrict_headers(request)
+        super()._prepare_headers(request)
 
     def _limit_body(self, response: httpx2.Response) -> None:
         unlimited = response.stream

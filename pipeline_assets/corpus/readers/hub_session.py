@@ -43,10 +43,10 @@ class LimitedClient(httpx2.Client):
         self._origin = httpx2.URL(address).origin
         timeout, tls = min(TIMEOUT_S, timeout_s, progress_s), _ssl_context()
         super().__init__(follow_redirects=True, timeout=timeout, max_redirects=5, verify=tls)
-        self.event_hooks = {"request": [hub_request_hook(), self._restrict_headers], "response": [self._limit_body]}
+        self.event_hooks = {"request": [hub_request_hook(), self._prepare_headers], "response": [self._limit_body]}
         replace_network_backend(self, _TimedBackend(progress_s))
 
-    def _restrict_headers(self, request: httpx2.Request) -> None:
+    def _prepare_headers(self, request: httpx2.Request) -> None:
         """Send credentials only to the hub, and request responses without compression."""
         if request.url.origin != self._origin:
             request.headers.pop("Authorization", None)
