@@ -170,8 +170,8 @@ def _key_options(section_options: SectionOptions) -> Iterator[_KeyOption]:
 def _option_default(field: FieldInfo, option: Option) -> object:
     """Return an option's own default, or the default of its recipe key.
 
-    Return `Parameter.empty` if the key is required. Return None if the default of the key is not a bool, int or str, so
-    that the section applies this default.
+    Return `Parameter.empty` if the key is required. Return None if the default of the key is not a bool, int or str:
+    the section applies such a default itself.
     """
     if option.default is not ...:
         return option.default

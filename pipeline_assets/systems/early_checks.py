@@ -46,11 +46,11 @@ def check_occupied(targets: Iterable[Target], root: Path) -> None:
 
 
 def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
-    """Check artifacts of other recipes, local models and stores that builds read.
+    """Check other inputs of builds: artifacts of other recipes, models and stores.
 
     Raises:
-        UsageError: Artifacts are missing (all are listed), `dedup` cannot compare their signatures, a model's folder is
-            missing, `max_length` exceeds the model's maximum length, or obstore is not installed.
+        UsageError: Artifacts are missing (all are listed), signatures have other settings than `dedup`, a model folder
+            is missing, `max_length` exceeds the model's maximum length, or obstore is not installed.
         InputError: A model is not supported.
     """
     built = {target.folder for target in targets}  # a recipe may name its own artifact

@@ -112,7 +112,7 @@ def _decontaminate_block(
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
     """Return the lines of kept documents, and the evidence on contaminated ones.
 
-    The counts of `decontaminate_shard` are added to `counts`.
+    Numbers of these documents are added to `counts`, by the keys that `decontaminate_shard` documents.
     """
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.document import DeriveId, Document, Meta, to_iso_tim
 from pipeline_assets.corpus.licences import LicenceTag
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.columns import Column, find_column
-from pipeline_assets.corpus.snapshot.recipe import HubRows
+from pipeline_assets.corpus.snapshot.recipe import HubRowsSection
 from pipeline_assets.spine.rejects import Reject
 
 NO_SUCH_COLUMN = "no such column; there are "  # detail of a row without text, before the names of its columns
@@ -32,7 +32,7 @@ class RowConverter:
     """
 
     columns: ColumnMap | LicensedColumns
-    source_section: SourceLabels | HubRows
+    source_section: SourceLabels | HubRowsSection
     file_name: str
     derive_id: DeriveId
     default_licence: LicenceTag | None = None

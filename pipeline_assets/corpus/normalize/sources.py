@@ -17,7 +17,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolde
 from pipeline_assets.corpus.readers.source_formats import strip_compression_suffix
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
-from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
+from pipeline_assets.corpus.snapshot.recipe import HubRowsSection, SnapshotRecipe
 from pipeline_assets.corpus.stores.object_source import SourcePath, source_path
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -82,7 +82,7 @@ class SourceSection(RecipeSection):
         return content | {"shard_text_bytes": shard_text_bytes}
 
 
-class HubSource(SourceSection, HubRows):
+class HubSource(SourceSection, HubRowsSection):
     """Hub dataset at a commit, read completely or as a sample of row groups."""
 
     kind: Literal["hub"]

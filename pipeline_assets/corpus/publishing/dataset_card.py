@@ -23,9 +23,9 @@ from pipeline_assets.corpus.publishing.hub_metadata import (
     arrow_features,
     hub_licence,
     hub_split_names,
+    item_type_name,
     licence_metadata,
     size_category,
-    type_name,
 )
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
@@ -334,7 +334,7 @@ def _column_lines(card: CardContent) -> list[str]:
 
 
 def _type_label(data_type: pa.DataType) -> str:
-    return f"list of {type_name(data_type)}" if pa.types.is_list(data_type) else type_name(data_type)
+    return f"list of {item_type_name(data_type)}" if pa.types.is_list(data_type) else item_type_name(data_type)
 
 
 def _verification_lines(script: str) -> list[str]:

@@ -92,10 +92,10 @@ def size_category(rows: int) -> str:
     return _SIZE_CATEGORIES[min(max(len(str(rows)) - 3, 0), len(_SIZE_CATEGORIES) - 1)]
 
 
-def type_name(data_type: pa.DataType) -> str:
+def item_type_name(data_type: pa.DataType) -> str:
     """Return the `datasets` name of an Arrow type; for a list, of its item type."""
     if pa.types.is_list(data_type):
-        return type_name(data_type.value_type)
+        return item_type_name(data_type.value_type)
     return "float64" if pa.types.is_float64(data_type) else str(data_type)
 
 
@@ -110,4 +110,4 @@ def _feature(data_type: pa.DataType) -> dict[str, Any]:
     if pa.types.is_list(data_type) and pa.types.is_nested(data_type.value_type):
         item = _feature(data_type.value_type)
         return {"list": item.get("struct", item)}
-    return {"list" if pa.types.is_list(data_type) else "dtype": type_name(data_type)}
+    return {"list" if pa.types.is_list(data_type) else "dtype": item_type_name(data_type)}

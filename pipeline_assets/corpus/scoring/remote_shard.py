@@ -140,7 +140,7 @@ def load_or_score(
     name = f"{request['split']}/{digest}.parquet"
     scores_file = scores_folder / name
     receipt_file, attempts_file = (scores_file.with_suffix(suffix) for suffix in (".json", ".begun"))
-    finished = _read_finished(scores_file, receipt_file)
+    finished = _finished_receipt(scores_file, receipt_file)
     if finished is not None:
         return finished
     attempts = attempts_file.stat().st_size if attempts_file.exists() else 0  # one byte per attempt
@@ -161,7 +161,7 @@ def load_or_score(
     return receipt
 
 
-def _read_finished(scores_file: Path, receipt_file: Path) -> Receipt | None:
+def _finished_receipt(scores_file: Path, receipt_file: Path) -> Receipt | None:
     """Return the receipt of finished scores; delete both files if they do not match."""
     receipt = Receipt.from_bytes(receipt_file.read_bytes()) if receipt_file.exists() else None
     if receipt is not None and scores_file.exists() and file_sha256(scores_file) == receipt.files[0].sha256:

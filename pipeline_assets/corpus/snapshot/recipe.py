@@ -46,7 +46,7 @@ class Amount(RecipeSection):
         return next((unit, getattr(self, unit)) for unit in _UNITS if getattr(self, unit) is not None)
 
 
-class HubRows(RecipeSection):
+class HubRowsSection(RecipeSection):
     """Rows of one split of a hub dataset at a commit, and rules for rows to keep.
 
     Attributes:
@@ -95,7 +95,7 @@ class HubRows(RecipeSection):
         return f"{self.dataset}@{self.revision}:{path}"
 
 
-class SnapshotRecipe(HubRows):
+class SnapshotRecipe(HubRowsSection):
     """Rows of a hub dataset as Document shards.
 
     Attributes:
