@@ -22,7 +22,7 @@ from pipeline_assets.corpus.scoring.pool_selection import Selection, first_templ
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
 from pipeline_assets.corpus.scoring.score_shard import Scorer
-from pipeline_assets.corpus.scoring.score_split import local_runner, score_split
+from pipeline_assets.corpus.scoring.score_split import local_runner, score_split, write_no_scores
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import (
     SCORES_FILE,
@@ -122,6 +122,11 @@ def _score(job: Job) -> BuildResult:
     name = f"{source['name']}@{source['revision']}" if "revision" in source else digest
     with contextlib.ExitStack() as opened:
         files = opened.enter_context(_pool_files(pools, job.recipe["split"], run, job.staging))
+        if not files:
+            if pools.is_external:
+                what = f"no pool has a row of the split {job.recipe['split']}"
+                raise InputError(what, run.root / pools.folder, "omit the split in the recipe")
+            return write_no_scores(job.staging, name, recipe)
         selection = select_rows(files, recipe.max_rows)
         if run.remote_launcher is None:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.staging))
@@ -165,15 +170,13 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools_target: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield {name: path} of a split's pool files or raw files, valid in the block."""
+    """Yield {name: path} of a split's pool or raw files, if any, valid in the block."""
     if pools_target.kind.name == _RAW_KIND_NAME:
         with split_pin.split_files(pools_target, run, folder, None) as files:
             yield {file.name: file.path for file in files}
         return
     artifact = open_artifact(run.root / pools_target.folder)
     names = [file.path for file in artifact.manifest.identity.files if source_split(file.path) == split]
-    if not names:
-        raise InputError(f"no pool has a row of the split {split}", artifact.folder, "omit the split in the recipe")
     yield {name: artifact.path(name) for name in names}
 
 
@@ -200,7 +203,10 @@ NLL_SCORES = Kind(
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """Yield the scored splits among `upstream`, with paths valid inside the block."""
+    """Yield the scored splits among `upstream`, with paths valid inside the block.
+
+    Raise InputError if the pools have no row of any split.
+    """
     with contextlib.ExitStack() as opened:
         splits = []
         for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):
@@ -211,6 +217,9 @@ def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> 
             if lost := read_losses(artifact.manifest):
                 decisions = {**decisions, "model": decisions["model"] | {"lost_text": str(lost["rows"])}}
             splits.append(ScoredSplit(str(target.partition), artifact.path(SCORES_FILE), files, decisions))
+        if not any(split.pool_files for split in splits):
+            pools = run.root / upstream[0].upstream[0].folder
+            raise InputError("no pool has a row of any split", pools, "relax `deduplicate` or `pools` of the recipe")
         yield splits
 
 

@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import dagster as dg
 import numpy as np
 import pytest
+import yaml
 from command_results import Corpusmill, Result, only_line
 from forgery import flip
 from nemotron_build import row, run
@@ -169,8 +171,12 @@ def test_empty_pools_are_named_and_others_are_scored(corpusmill: Corpusmill, mod
     rest = score(corpusmill, folder, models / "first", root, "--dry-run")
     chosen = corpusmill("nemotron", "subsets", "--in-dir", root, "--out-dir", root)
     recipe = root / "recipes" / "mine.yaml"
-    recipe.write_text(recipe.read_text() + f"scoring: {{model: {{path: {models / 'first'}}}}}\n")
+    recipe.write_text(recipe.read_text() + f"scoring: {{model: {{path: {models / 'first'}}}}}\nsubsets: {{}}\n")
     own_run = corpusmill("run", "mine", "--data", root)
+    content = yaml.safe_load(recipe.read_text())
+    content |= {"name": "empty", "datasets": [part for part in content["datasets"] if part["dataset"] == "bare"]}
+    (root / "recipes" / "empty.yaml").write_text(yaml.safe_dump(content))
+    empty_run = corpusmill("run", "empty", "--data", root)
 
     assert (nothing.returncode, only_line(nothing)) == (
         2,
@@ -182,8 +188,23 @@ def test_empty_pools_are_named_and_others_are_scored(corpusmill: Corpusmill, mod
     lines = [line.strip() for line in chosen.stdout.splitlines()]
     assert "challenge: 0 rows: no row has a value in meta_correctness" in lines
     assert "challenge_unverified: 0 rows" in lines  # too few rows lack a correctness
-    line = f"{folder / 'full'}: no pool has a row of the split low; omit the split in the recipe"
-    assert (own_run.returncode, line in own_run.stderr, "Traceback" in own_run.stderr) == (1, True, False)
+    assert own_run.returncode == 0, own_run.stderr
+    assert {line for line in own_run.stderr.splitlines() if "rows_have_scores" in line} == {
+        f"check mine/{name}/low: rows_have_scores: WARNING: no pool has a row of the split low"
+        for name in ("full", "bare")
+    }
+    report = json.loads((pools / "score_report" / "report.json").read_text())
+    assert {name: split["rows"] for name, split in report["splits"].items()} == {
+        "full/high": 3,
+        "full/low": 0,
+        "bare/low": 0,
+    }
+    shutil.rmtree(pools / "training_subsets")
+    own_subsets = corpusmill("nemotron", "subsets", "--in-dir", pools, "--out-dir", root)
+    assert (own_subsets.returncode, "restoration: 1 row" in own_subsets.stdout) == (0, True)
+    what = "no pool has a row of any split; relax `deduplicate` or `pools` of the recipe"
+    line = f"FAILED nemotron/score_report: {root}/nemotron/empty/candidate_pools/bare: {what}"
+    assert (empty_run.returncode, line in empty_run.stderr, "Traceback" in empty_run.stderr) == (1, True, False)
 
 
 TOO_LONG = "--max-length: must be at most the model's 4,096 tokens, got 5,000; set 4096 or less"

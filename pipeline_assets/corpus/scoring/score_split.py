@@ -27,12 +27,13 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, StageRunner, stage_runner
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
-from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 
 _NO_MEMORY_LIMIT = 1 << 62  # memory limit of a worker, which contains a model
 _RESCORING_BATCH_ROWS = 1, 16  # rows per batch when rows are scored again
 _ERROR_BAR_SHARE = 0.95  # share of rescored rows that are within the error bar
 _MAX_NOT_FINITE_SHARE = 0.01  # maximum share of rows whose logits are not finite
+_SUMS = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
 _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
@@ -79,16 +80,13 @@ def score_split(
     counts = total_counts(receipts)
     unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
     gpu_seconds = sum(receipt.notes["gpu_seconds"] for receipt in [*receipts, *rescored])
-    loaded_as = {"dtype": recipe.resolved_dtype, "device": recipe.device, "threads": recipe.threads}
-    model = {"name": model_name, **loaded_as, **_read_shared_note(receipts, "model", staging)}
+    model = _describe_model(model_name, recipe) | _read_shared_note(receipts, "model", staging)
 
     with_percentiles = _add_percentiles(score_files, nll)
-    sums = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
-    schema = SCORES_WITH_TOKENS_SCHEMA if recipe.token_nll else SCORES_SCHEMA
     return BuildResult(
-        [write_table(staging.path(SCORES_FILE), SCORES_FILE, regroup_rows(with_percentiles, schema), schema)],
+        [_write_scores(staging, with_percentiles, recipe)],
         {"ledger": Ledger.from_counts({**selection.counts, "documents": counts["documents"]}).to_json()}
-        | {name: counts.get(name, 0) for name in sums}
+        | {name: counts.get(name, 0) for name in _SUMS}
         | {"unscored": unscored, "millinats": millinats},
         {"model": model, "how_sure": stability},
         provenance={
@@ -97,6 +95,25 @@ def score_split(
             **losses_to_provenance({"rows": Losses.from_counts(counts)}),
         },
     )
+
+
+def write_no_scores(staging: StagingDir, model_name: str, recipe: ScoringRecipe) -> BuildResult:
+    """Write a `scores.parquet` without rows, for a split that has none in the pools."""
+    return BuildResult(
+        [_write_scores(staging, [], recipe)],
+        {"ledger": Ledger.from_counts({}).to_json(), **dict.fromkeys(_SUMS, 0), "unscored": {}, "millinats": {}},
+        {"model": _describe_model(model_name, recipe), "how_sure": _measure_stability({}, [])},
+        provenance=losses_to_provenance({"rows": Losses()}),
+    )
+
+
+def _write_scores(staging: StagingDir, tables: Iterable[pa.Table], recipe: ScoringRecipe) -> OutputFile:
+    schema = SCORES_WITH_TOKENS_SCHEMA if recipe.token_nll else SCORES_SCHEMA
+    return write_table(staging.path(SCORES_FILE), SCORES_FILE, regroup_rows(tables, schema), schema)
+
+
+def _describe_model(name: str, recipe: ScoringRecipe) -> dict[str, Any]:
+    return {"name": name, "dtype": recipe.resolved_dtype, "device": recipe.device, "threads": recipe.threads}
 
 
 def _count_parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:

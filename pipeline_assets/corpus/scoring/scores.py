@@ -72,7 +72,10 @@ def percentiles(nll: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def rows_have_scores(scores: Artifact) -> Verdict:
     """Check that at least one row has a score; count rows without a score by reason."""
-    counts = scores.manifest.identity.counts
+    identity = scores.manifest.identity
+    counts = identity.counts
+    if not identity.ledger.rows_in:
+        return Verdict(False, f"no pool has a row of the split {identity.recipe['split']}", is_minor=True)
     without = sum(counts["unscored"].values())
     scored, summary = counts["documents"] - without, scored_summary(counts)
     if "unknown_loss_mode" in counts["unscored"]:
