@@ -1,6 +1,7 @@
 """Rows of training subsets are traced to the scored pools or files."""
 
 import functools
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pipeline_assets.build.rows.comparison import compare
 from pipeline_assets.build.rows.conversations import PoolRows, SubsetRows
 from pipeline_assets.build.rows.row_stores import open_rows, preview
 from pipeline_assets.build.rows.store import TextSource, UpstreamRow
-from pipeline_assets.build.rows.trace import trace_row
+from pipeline_assets.build.rows.trace import trace_id, trace_row
 from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet_tables import write_table
@@ -190,6 +191,27 @@ def test_origin_of_a_row_without_pools_is_the_scored_file_row(built: tuple[Path,
     assert isinstance(first, TextSource) and isinstance(second, TextSource)
     assert [source.rows[0].row for source in (first, second)] == [2, 3]
     assert (first.file, first.digest, first.license_tag) == (file, entry["digest"], "not stated")
+
+
+def test_an_id_in_several_splits_is_traced_to_each(built: tuple[Path, dict[str, Target]], tmp_path: Path) -> None:
+    """Two datasets may have a split of the same name, which is the `source` of the rows of both."""
+    root, targets = shutil.copytree(built[0], tmp_path / "root", ignore=shutil.ignore_patterns("scores")), built[1]
+    raw = [targets[f"nemotron/raw/{DATASET}/{split}"] for split in ("MCQ", "RQA")]
+    names = [
+        open_artifact(root / target.folder).manifest.identity.inputs[0]["name"].partition(":")[2] for target in raw
+    ]
+    path = root / "repeated.parquet"
+    pq.write_table(pa.table({"id": ["a", "b"], "text": ["t"] * 2, "split": ["low"] * 2}), path)
+    scores = [
+        seal_scores(root, split, {file: ["a", "b"]}, target)
+        for split, file, target in zip(("MCQ", "RQA"), names, raw, strict=True)
+    ]
+    store = SubsetRows(seal_subsets(root, "repeated", scores, raw, dict.fromkeys(names, path)), Lineage(root))
+
+    traced = trace_id(store, "b")
+
+    assert [row.places[0][1].shard.split("/")[2].partition("-")[0] for row in traced] == ["MCQ", "RQA"]
+    assert [row.text.source.file for row in traced] == names
 
 
 def test_row_without_a_score_is_an_error(built: tuple[Path, dict[str, Target]]) -> None:

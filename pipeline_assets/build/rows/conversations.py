@@ -50,6 +50,11 @@ def _display_names(artifact: str, json_key: str) -> DisplayNames:
     return DisplayNames(artifact, json_key, "row", "asked", _OTHER_PROPERTIES, "texts")
 
 
+def _split_of_file(path: str) -> str:
+    """Return the split of a file of rows: `math/low` of `subset_hard/math/low-00000-of-00001.parquet`."""
+    return path.partition("/")[2].rsplit("-", 3)[0]
+
+
 def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
     """Return the fate in `store` of a normalised row's source row; None if not found."""
     if not isinstance(part.record, Mapping):
@@ -76,6 +81,15 @@ class ConversationRows(FileRows):
     upstream_class: "ClassVar[type[ConversationRows] | None]" = None
     reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
     fate = _fate_by_source_row
+
+    def find(self, row_id: str) -> list[int]:
+        """Return the number of each split's first row with this id."""
+        numbers: dict[str, int] = {}
+        for name in self.files:
+            split = _split_of_file(name)
+            if split not in numbers and (place := self.find_place({self.schema.id: row_id}, [name])) is not None:
+                numbers[split] = self.row_number(*place)
+        return sorted(numbers.values())
 
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         file, row = self.source_place(part)
@@ -174,7 +188,7 @@ class SubsetRows(_FolderRows):
     folders_key, outcome, absent_outcome = "subsets", "chosen", "in_no_subset"
 
     def origin(self, part: Part) -> UpstreamRow | TextSource:
-        split = part.shard.partition("/")[2].rsplit("-", 3)[0]
+        split = _split_of_file(part.shard)
         dataset = split.partition("/")[0]
         [scores, *_] = [
             artifact for name, artifact in self._open_inputs(split) if not name.startswith((_POOLS_PREFIX, _RAW_PREFIX))

@@ -109,17 +109,17 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
 
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
-    """Trace the documents with an id, one per source or split; UsageError if none."""
-    parts_by_source: dict[str, list[tuple[Row, Part]]] = {}
+    """Trace the documents with an id, such as one of each split; UsageError if none."""
+    parts_by_place: dict[tuple[str, str, int], list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
         row = store.row_at(number)
         for part in row.parts:
             if part.id == row_id:
-                parts_by_source.setdefault(part.source, []).append((row, part))
-    if not parts_by_source:
+                parts_by_place.setdefault((part.source, part.shard, part.shard_row), []).append((row, part))
+    if not parts_by_place:
         what, fix = store.missing_message(row_id)
         raise UsageError(what, store.artifact.folder, fix)
-    return [_trace(store, row_parts, None, True) for row_parts in parts_by_source.values()]
+    return [_trace(store, row_parts, None, True) for row_parts in parts_by_place.values()]
 
 
 def _trace(store: RowStore, row_parts: Sequence[tuple[Row, Part]], position: int | None, with_facts: bool) -> TracedRow:
