@@ -144,21 +144,46 @@ def test_a_row_of_another_dataset_with_the_same_split_and_id_is_in_no_subset(
     assert (chosen.outcome, unchosen.outcome) == ("chosen", "in_no_subset")
 
 
+@pytest.mark.parametrize(("percentile", "reasons"), [([0, 100], []), ([100, 100], ["dropped as in_no_subset"])])
 def test_a_row_that_was_not_scored_has_no_reason_of_the_subsets(
-    built: tuple[Path, dict[str, Target]], subset_and_pools: tuple[Artifact, Artifact], monkeypatch: pytest.MonkeyPatch
+    built: tuple[Path, dict[str, Target]],
+    subset_and_pools: tuple[Artifact, Artifact],
+    percentile: list[int],
+    reasons: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (root, targets), pools = built, subset_and_pools[1]
-    target = targets[f"nemotron/candidate_pools/{DATASET}"]
-    monkeypatch.setitem(RULES, "hard", {"percentile": [0, 100]})
+    """Other rows may have reasons."""
+    root, pools = shutil.copytree(built[0], tmp_path / "root"), subset_and_pools[1]
+    target = built[1][f"nemotron/candidate_pools/{DATASET}"]
+    shutil.rmtree(root / "nemotron" / "scores")
+    monkeypatch.setitem(RULES, "hard", {"percentile": percentile})
     paths = {file.path: pools.path(file.path) for file in pools.manifest.identity.files if "/MCQ-" in file.path}
     first = {name: pq.read_table(path)["id"].to_pylist()[:1] for name, path in paths.items()}
-    subsets = seal_subsets(root, "first", [seal_scores(root, "first", first, target)], [target], paths)
+    subsets = seal_subsets(root, "first", [seal_scores(root, "MCQ", first, target)], [target], paths)
     store, rows = SubsetRows(subsets, Lineage(root)), open_rows(pools.folder, SYSTEMS.kinds)
 
     fates = [store.fate(rows.row_at(number).parts[0]) for number in range(len(rows))]
 
     details = {fate.detail for fate in fates if fate is not None and fate.outcome == "in_no_subset"}
-    assert details == {"not among the rows it was built from"}
+    assert details == {"not among the rows it was built from", *reasons}
+
+
+def test_a_row_with_a_score_was_not_dropped_for_lack_of_one(
+    built: tuple[Path, dict[str, Target]], subset_and_pools: tuple[Artifact, Artifact]
+) -> None:
+    (root, _), (subsets, pools) = built, subset_and_pools
+    dropped = {"no_score": 1, "in_no_subset": 2, "over_max_rows": 3}
+    counts = {**subsets.manifest.identity.counts, "ledger": {"in": 6, "out": 0, "dropped": dropped, "rejected": {}}}
+    identity = replace(subsets.manifest.identity, counts=counts)
+    manifest = replace(subsets.manifest, identity=identity)
+    store = SubsetRows(Artifact(subsets.folder, manifest), Lineage(root))
+    rows = open_rows(pools.folder, SYSTEMS.kinds)
+
+    fates = [store.fate(rows.row_at(number).parts[0]) for number in range(len(rows))]
+
+    details = {fate.detail for fate in fates if fate is not None and fate.outcome == "in_no_subset"}
+    assert details == {"dropped as in_no_subset or over_max_rows"}
 
 
 def test_row_of_several_pools_is_found_at_its_first_position(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedRows
@@ -24,7 +25,7 @@ from pipeline_assets.corpus.harmony.encode import loss_message_indexes
 from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
-from pipeline_assets.corpus.scoring.scores import SCORES_FILE
+from pipeline_assets.corpus.scoring.scores import NO_SCORE, SCORES_FILE
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 
@@ -144,7 +145,7 @@ class _FolderRows(ConversationRows):
     Attributes:
         folders_key: Key of the row's folders in `Fate.facts`.
         outcome: Outcome for a row that is in a folder.
-        absent_outcome: Outcome for a row in no folder. Its drop reason is not recorded, so `Fate.detail` lists all.
+        absent_outcome: Outcome for a row in no folder; `Fate.detail` lists its possible drop reasons.
     """
 
     reads_sources, repeats_rows = False, True
@@ -158,14 +159,17 @@ class _FolderRows(ConversationRows):
             values["dataset"] = dataset
         places = {name: place for name in self.rows_by_file if (place := self.find_place(values, [name])) is not None}
         if not places:
-            dropped = self.artifact.manifest.identity.ledger.dropped
-            reasons = [reason for reason, count in dropped.items() if count]
+            reasons = self.drop_reasons(values)
             detail = f"dropped as {' or '.join(reasons)}" if reasons else "not among the rows it was built from"
             return Fate(self.artifact, self.absent_outcome, detail)
         folders = {name.partition("/")[0].removeprefix(self.schema.path_prefix): name for name in places}
         detail, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
         facts = {self.folders_key: folders}
         return Fate(self.artifact, self.outcome, detail, row_number=first, facts=facts, lines=[detail])
+
+    def drop_reasons(self, values: Mapping[str, Any]) -> list[str]:
+        """List possible drop reasons of the row with these column values, which is in no folder."""
+        return [reason for reason, count in self.artifact.manifest.identity.ledger.dropped.items() if count]
 
 
 class PoolRows(_FolderRows):
@@ -205,6 +209,29 @@ class SubsetRows(_FolderRows):
         [raw] = [artifact for name, artifact in self._open_inputs(split) if name.startswith(_RAW_PREFIX)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
         return make_text_source(listing, file, [row], license_tag(part), "row: license")
+
+    def drop_reasons(self, values: Mapping[str, Any]) -> list[str]:
+        """List possible drop reasons; none if the row was not scored, such as one beyond `scoring.max_rows`."""
+        reasons = super().drop_reasons(values)
+        try:
+            place = self._find_score(values)
+        except InputError:  # an input is missing
+            return reasons
+        if place is None:
+            return []
+        has_score = read_row(*place, ["nll_mean"])["nll_mean"] is not None
+        return [reason for reason in reasons if (reason == NO_SCORE) != has_score]
+
+    def _find_score(self, values: Mapping[str, Any]) -> tuple[Path, int] | None:
+        """Return file and row of the score of the pools' row with these column values; None if it was not scored."""
+        for entry in self.artifact.manifest.identity.upstream:
+            if entry["name"].startswith(_POOLS_PREFIX):
+                pools = PoolRows(self.lineage.open_by_digest(entry["digest"]), self.lineage)
+                partition = f"{entry['name'].removeprefix(_POOLS_PREFIX)}/{values['split']}"
+                for _, scores in self._open_inputs(partition) if pools.find_place(values) is not None else ():
+                    row = find_row(scores.path(SCORES_FILE), {"id": values["id"]})
+                    return None if row is None else (scores.path(SCORES_FILE), row)
+        return None
 
     def _open_inputs(self, partition: str) -> Iterator[tuple[str, Artifact]]:
         """Yield (name, artifact) for each input of the dataset or split `partition`."""

@@ -12,6 +12,7 @@ from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
 SCORES_FILE = "scores.parquet"
+NO_SCORE = "no_score"  # drop reason of training subsets
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
     "id": (_TEXT, "The row's id in its pools; each is scored once."),

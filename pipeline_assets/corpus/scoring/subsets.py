@@ -89,7 +89,11 @@ def choose_subsets(
     tokens = write_token_files(staging, files, tokenizer, control_tokens, settings) if recipe.tokens else []
     is_out, is_candidate = np.any(is_chosen, axis=1), np.any(scored_rows.candidates, axis=1)
     has_score = ~np.isnan(scored_rows.nll)
-    masks = {"no_score": ~has_score, "in_no_subset": has_score & ~is_candidate, "over_max_rows": is_candidate & ~is_out}
+    masks = {
+        scores.NO_SCORE: ~has_score,
+        "in_no_subset": has_score & ~is_candidate,
+        "over_max_rows": is_candidate & ~is_out,
+    }
     dropped = {reason: int(rows.sum()) for reason, rows in masks.items() if rows.any()}
     return BuildResult(
         files=sorted([*itertools.chain(*files.values()), *tokens], key=lambda file: file.path),
