@@ -7,6 +7,8 @@ from pathlib import PurePosixPath
 
 from pipeline_assets.build.rows.source_row import AnySourceRow, LocalRow
 from pipeline_assets.corpus.formats.parquet_rows import read_row
+from pipeline_assets.corpus.harmony.message import replace_non_finite
+from pipeline_assets.corpus.nemotron.parquet_values import to_json_value
 from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -52,9 +54,13 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
 
 def _find_record(file: SourceFile, offset: int) -> bytes:
-    """Return Parquet row `offset` as JSON, or the record that begins at byte `offset`."""
+    """Return Parquet row `offset` as JSON, or the record that begins at byte `offset`.
+
+    The JSON values equal those of normalised rows, except that nulls in objects are kept.
+    """
     if detect_format(file.name) == "parquet":
-        return json.dumps(read_row(file.path, offset), ensure_ascii=False, default=str).encode()
+        value = replace_non_finite(to_json_value(read_row(file.path, offset)))
+        return json.dumps(value, ensure_ascii=False).encode()
     records: Iterator[tuple[int, bytes]]
     if detect_format(file.name) == "csv":
         records = ((place, content) for place, content, _ in read_csv(file)[1])

@@ -1,10 +1,14 @@
 """Positions of rows for people: line and byte, row number or byte."""
 
+import datetime
 import gzip
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import given
@@ -71,6 +75,18 @@ def test_the_first_line_after_a_byte_order_mark_starts_at_byte_3(source: Source)
     assert [locate_line(file, number) for number in (1, 2)] == [3, 17]
     assert read_record(LocalRow(file.path, 3), HubFiles(file.path.parent)) == b'{"text": "a"}'
     assert read_record(LocalRow(file.path, 17), HubFiles(file.path.parent)) == b'{"text": "b"}'
+
+
+def test_a_record_of_parquet_is_valid_json(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    day = datetime.datetime(2024, 1, 2, 3, 4, 5)
+    row = {"score": math.nan, "raw": b"\xff\x00", "text": "é".encode(), "when": day, "nested": {"a": [-math.inf, 1.0]}}
+    pq.write_table(pa.Table.from_pylist([row]), path)
+
+    record = read_record(LocalRow(path, 0), HubFiles(tmp_path))
+
+    values = '"score": null, "raw": "/wA=", "text": "é", "when": "2024-01-02T03:04:05", "nested": {"a": [null, 1.0]}'
+    assert record.decode() == f"{{{values}}}"
 
 
 def test_a_record_is_found_in_a_compressed_file_without_its_suffix(source: Source) -> None:
