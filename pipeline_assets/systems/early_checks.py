@@ -1,6 +1,6 @@
 """Checks of files and libraries, before a build whose later steps need them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
 from pipeline_assets.build.build_target import raise_if_occupied
@@ -9,6 +9,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
+from pipeline_assets.corpus.nemotron.pools import source_split
 from pipeline_assets.corpus.normalize.sources import (
     FileSource,
     LocalSource,
@@ -23,7 +24,7 @@ from pipeline_assets.corpus.readers.whole_files import extractor_versions
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, require_gpu, require_torch
 from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.corpus.stores.object_store import ObjectStore
-from pipeline_assets.spine.artifact import open_artifact, read_manifest, try_read_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.errors import UsageError, combine_errors
 
 
@@ -49,8 +50,9 @@ def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | Non
     """Check other inputs of builds: artifacts of other recipes, models and stores.
 
     Raises:
-        UsageError: Artifacts are missing (all are listed), signatures have other settings than `dedup`, a model folder
-            is missing, `max_length` exceeds the model's maximum length, or obstore is not installed.
+        UsageError: Artifacts are missing (all are listed), signatures have other settings than `dedup`, pools have no
+            row of a split to score (all are listed), a model folder is missing, `max_length` exceeds the model's
+            maximum length, or obstore is not installed.
         InputError: A model is not supported.
     """
     built = {target.folder for target in targets}  # a recipe may name its own artifact
@@ -70,8 +72,30 @@ def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | Non
         from pipeline_assets.corpus.dedup.signature_store import open_stores
 
         open_stores({str(folder): open_artifact(root / folder) for folder in signatures}, dedup)
+    _check_splits_of_pools(targets, needed, root)
     _check_model_folders(targets, root)
     _check_stores(targets, root)
+
+
+def _check_splits_of_pools(targets: Iterable[Target], needed: Container[Path], root: Path) -> None:
+    errors = []
+    for target in targets:
+        if target.stage.name == SCORES_STAGE.name and target.upstream[0].folder in needed:
+            pools, split = open_artifact(root / target.upstream[0].folder), target.recipe["split"]
+            if split not in _splits_of_pools(pools) and not target.matches_recipe(root):
+                errors.append(missing_split_error(pools, split))
+    if errors:
+        raise combine_errors(errors)
+
+
+def missing_split_error(pools: Artifact, split: str) -> UsageError:
+    """Return the error about a split in `sealed_pools` of which the pools have no row."""
+    what, found = f"no pool has a row of the split {split}", ", ".join(_splits_of_pools(pools)) or "none"
+    return UsageError(what, pools.folder, f"omit or correct it in `sealed_pools`; splits with rows: {found}")
+
+
+def _splits_of_pools(pools: Artifact) -> list[str]:
+    return sorted({source_split(file.path) for file in pools.manifest.identity.files})
 
 
 def _check_model_folders(targets: Iterable[Target], root: Path) -> None:

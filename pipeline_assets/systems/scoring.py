@@ -44,6 +44,7 @@ from pipeline_assets.spine.engine import run_unfinished_shards
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.staging import WORK_FOLDER, StagingView
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
+from pipeline_assets.systems.early_checks import missing_split_error
 
 _RAW_KIND_NAME = "nemotron/raw"
 
@@ -124,8 +125,7 @@ def _score(job: Job) -> BuildResult:
         files = opened.enter_context(_pool_files(pools, job.recipe["split"], run, job.staging))
         if not files:
             if pools.is_external:
-                what = f"no pool has a row of the split {job.recipe['split']}"
-                raise InputError(what, run.root / pools.folder, "omit the split in the recipe")
+                raise missing_split_error(open_artifact(run.root / pools.folder), job.recipe["split"])
             return write_no_scores(job.staging, name, recipe)
         selection = select_rows(files, recipe.max_rows)
         if run.remote_launcher is None:

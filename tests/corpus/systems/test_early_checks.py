@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from command_results import Corpusmill
+from hub_pools import build_rows as build_pool_rows
+from hub_pools import pools
 from parallel_build import contents, write_set
 from refusals import refusal
 from stage_a_build import build, local_source, parse_recipe
@@ -86,9 +88,9 @@ def test_signatures_with_other_settings_are_an_error_before_the_build(tmp_path: 
 @pytest.mark.parametrize("system", ["nemotron", "stage2"])
 def test_missing_pools_and_shards_are_errors_before_the_build(system: str, tmp_path: Path) -> None:
     if system == "nemotron":
-        pools = {"folder": "pools/chats", "dataset": "chats", "splits": ["low"]}
+        sealed = {"folder": "pools/chats", "dataset": "chats", "splits": ["low"]}
         recipe: Recipe = NemotronRecipe.from_mapping(
-            {"system": system, "name": "scored", "sealed_pools": [pools], "scoring": SCORING}, "scored.yaml"
+            {"system": system, "name": "scored", "sealed_pools": [sealed], "scoring": SCORING}, "scored.yaml"
         )
     else:
         segments = {"segments": [{"name": "one", "tokens": 10, "weights": {"notes": 1}}]}
@@ -100,6 +102,22 @@ def test_missing_pools_and_shards_are_errors_before_the_build(system: str, tmp_p
     assert refusal(lambda: recipe.check_local_files(tmp_path), UsageError) == (
         f"{tmp_path}/{folder}: no artifact is sealed here; build it first, or correct the recipe"
     )
+
+
+def test_splits_without_rows_in_sealed_pools_are_errors_before_the_build(tmp_path: Path) -> None:
+    rows = build_pool_rows("0" * 40, 3)
+    built = pools(tmp_path, {"high": rows, "low": rows})
+    section = {"folder": str(built.folder), "dataset": "chats", "splits": ["hihg", "low", "valid"]}
+    content = {"system": "nemotron", "name": "scored", "sealed_pools": [section], "scoring": SCORING}
+    recipe = NemotronRecipe.from_mapping(content, "scored.yaml")
+
+    with pytest.raises(UsageError) as caught:
+        recipe.check_local_files(tmp_path)
+
+    fix = "omit or correct it in `sealed_pools`; splits with rows: high, low"
+    assert [str(error) for error in (caught.value, *caught.value.others)] == [
+        f"{built.folder}: no pool has a row of the split {split}; {fix}" for split in ("hihg", "valid")
+    ]
 
 
 def test_the_model_of_sentence_pairs_is_checked_before_the_build(
