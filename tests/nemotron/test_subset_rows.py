@@ -219,7 +219,7 @@ def test_origin_of_a_row_without_pools_is_the_scored_file_row(built: tuple[Path,
 
 
 def test_an_id_in_several_splits_is_traced_to_each(built: tuple[Path, dict[str, Target]], tmp_path: Path) -> None:
-    """Two datasets may have a split of the same name, which is the `source` of the rows of both."""
+    """Splits of two datasets may have one name, which is the `source` of their rows."""
     root, targets = shutil.copytree(built[0], tmp_path / "root", ignore=shutil.ignore_patterns("scores")), built[1]
     raw = [targets[f"nemotron/raw/{DATASET}/{split}"] for split in ("MCQ", "RQA")]
     names = [

@@ -52,7 +52,7 @@ def _display_names(artifact: str, json_key: str) -> DisplayNames:
 
 
 def _split_of_file(path: str) -> str:
-    """Return the split of a file of rows: `math/low` of `subset_hard/math/low-00000-of-00001.parquet`."""
+    """Return the split of a path: `math/low` of `hard/math/low-00000-of-00001.parquet`."""
     return path.partition("/")[2].rsplit("-", 3)[0]
 
 
@@ -86,9 +86,9 @@ class ConversationRows(FileRows):
     def find(self, row_id: str) -> list[int]:
         """Return the number of each split's first row with this id."""
         numbers: dict[str, int] = {}
-        for name in self.files:
+        for name in self.rows_by_file:
             split = _split_of_file(name)
-            if split not in numbers and (place := self.find_place({self.schema.id: row_id}, [name])) is not None:
+            if split not in numbers and (place := self.find_place({self.schema.id_column: row_id}, [name])) is not None:
                 numbers[split] = self.row_number(*place)
         return sorted(numbers.values())
 
@@ -168,7 +168,7 @@ class _FolderRows(ConversationRows):
         return Fate(self.artifact, self.outcome, detail, row_number=first, facts=facts, lines=[detail])
 
     def drop_reasons(self, values: Mapping[str, Any]) -> list[str]:
-        """List possible drop reasons of the row with these column values, which is in no folder."""
+        """List reasons why the row with these values may have been dropped."""
         return [reason for reason, count in self.artifact.manifest.identity.ledger.dropped.items() if count]
 
 
@@ -211,7 +211,7 @@ class SubsetRows(_FolderRows):
         return make_text_source(listing, file, [row], license_tag(part), "row: license")
 
     def drop_reasons(self, values: Mapping[str, Any]) -> list[str]:
-        """List possible drop reasons; none if the row was not scored, such as one beyond `scoring.max_rows`."""
+        """List possible drop reasons; none for a row without a score, as by `max_rows`."""
         reasons = super().drop_reasons(values)
         try:
             place = self._find_score(values)
@@ -223,7 +223,7 @@ class SubsetRows(_FolderRows):
         return [reason for reason in reasons if (reason == NO_SCORE) != has_score]
 
     def _find_score(self, values: Mapping[str, Any]) -> tuple[Path, int] | None:
-        """Return file and row of the score of the pools' row with these column values; None if it was not scored."""
+        """Return file and row of the score of a row with these values; None without one."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].startswith(_POOLS_PREFIX):
                 pools = PoolRows(self.lineage.open_by_digest(entry["digest"]), self.lineage)

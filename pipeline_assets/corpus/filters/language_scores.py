@@ -1,4 +1,4 @@
-"""Naive Bayes scores of languages, which compiled code computes from py3langid's tables."""
+"""Naive Bayes scores of languages, by compiled code and the tables of py3langid."""
 
 import math
 from typing import NamedTuple
