@@ -5,7 +5,7 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -23,6 +23,7 @@ from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.disk_errors import convert_os_errors
 from pipeline_assets.spine.errors import InputError, TransientError
+from pipeline_assets.systems import early_checks
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_key
 from resources.artifact_metadata import artifact_metadata
@@ -60,11 +61,11 @@ def _recipe_asset(
     by_partition, externals = {target.partition: target for target in targets}, external_assets(targets, root)
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
 
-    def find_target(partition: str | None, run: Run) -> tuple[Target, Run]:
+    def find_target(partition: str | None, run: Run) -> tuple[Recipe, Target, Run]:
         if partition not in by_partition:
             names = ", ".join(map(str, by_partition))
             raise dg.Failure(f"choose a partition of recipe {recipe.name}: {names}", allow_retries=False)
-        return by_partition[partition], run
+        return recipe, by_partition[partition], run
 
     return build_asset(
         asset_key(kind.name, recipe.name),
@@ -89,12 +90,12 @@ def build_asset(
     deps: Sequence[dg.AssetDep | dg.AssetKey],
     code_version: str,
     partitions: dg.PartitionsDefinition | None,
-    find_target: Callable[[str | None, Run], tuple[Target, Run]],
+    find_target: Callable[[str | None, Run], tuple[Recipe, Target, Run]],
 ) -> dg.AssetsDefinition:
     """Return the Dagster asset that builds and checks the artifacts of a kind.
 
     If a run executes only the checks and has no partition, it checks all sealed `targets`. `find_target` receives a
-    partition and run settings; it returns the target of this partition and the run settings for building the target.
+    partition and run settings; it returns the recipe and target of this partition, and run settings for the build.
     """
     system, name, *versions, artifact = key.path
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
@@ -131,7 +132,7 @@ def build_asset(
             if key in context.selected_asset_keys:
                 yield from _build_artifact(context, key, *find_target(partition, run))
                 return
-            chosen = targets if partition is None else [find_target(partition, run)[0]]
+            chosen = targets if partition is None else [find_target(partition, run)[1]]
             sealed = [target for target in chosen if target.state(root)[0] != "missing"]
             results = {target.partition: run_checks(target, root) for target in sealed}
             yield from _asset_check_results(kind, key, results)
@@ -140,11 +141,17 @@ def build_asset(
 
 
 def _build_artifact(
-    context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
+    context: dg.AssetExecutionContext, key: dg.AssetKey, recipe: Recipe, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build a target and yield its events; yield none if the target waits for inputs."""
+    """Build an artifact and yield its events; yield nothing if it waits for inputs.
+
+    A step without inputs in its Dagster run first checks what this run will build of the recipe.
+    """
     upstream_keys = {dep.asset_key for dep in context.assets_def.get_asset_spec(key).deps}
-    builds_inputs = not upstream_keys.isdisjoint(context.job_def.asset_layer.selected_asset_keys)
+    selected = context.job_def.asset_layer.selected_asset_keys
+    builds_inputs = not upstream_keys.isdisjoint(selected)
+    if not builds_inputs:
+        early_checks.check_before_build(recipe, list(_selected_targets(recipe, key, target, selected)), run)
     if _waits_for_inputs(context, target, run.root, builds_inputs):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
@@ -155,6 +162,20 @@ def _build_artifact(
         data_version=dg.DataVersion(built.artifact.manifest.digest),
     )
     yield from _asset_check_results(target.kind, key, {target.partition: built.checks})
+
+
+def _selected_targets(
+    recipe: Recipe, key: dg.AssetKey, own: Target, selected_keys: Collection[dg.AssetKey]
+) -> Iterator[Target]:
+    """Yield the targets that a Dagster run with a step for `own` builds, upstream first.
+
+    `key` is the asset of `own`. Others with inputs of other recipes are omitted: the run may build these inputs first.
+    """
+    for target in recipe.targets():
+        is_selected = dg.AssetKey([*key.path[:-1], target.kind.short_name]) in selected_keys
+        in_run = is_selected and (own.partition is None or target.partition in (None, own.partition))
+        if target.role == own.role or (in_run and not any(upstream.is_external for upstream in target.upstream)):
+            yield target
 
 
 def _asset_deps(

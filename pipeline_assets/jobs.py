@@ -31,6 +31,7 @@ from pipeline_assets.spine.artifact import CheckResult, open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, combine_errors
 from pipeline_assets.spine.lineage import Finding
 from pipeline_assets.spine.sealed_folder import require_manifest
+from pipeline_assets.systems.early_checks import check_before_build
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.result import FileSample, VerificationScope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
@@ -112,8 +113,10 @@ def repin(
 def _build_recipe(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
     """Build all artifacts, yield events that the UI lacks, and return the failures.
 
-    Failures that `run_targets` raises in spite of `keep_going` are raised, not returned.
+    Failures that `run_targets` raises in spite of `keep_going` are raised, not returned, as are failures of
+    `check_before_build`.
     """
+    check_before_build(recipe, recipe.targets(), run)
     remaining = {target.role: (target, view) for target, view in _load_asset_views(recipe, run.root)}
     failures: list[InputError] = []
     newest = functools.cache(functools.partial(newest_versions, context.instance))

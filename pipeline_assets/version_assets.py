@@ -42,7 +42,7 @@ def build_version_assets(
 def _version_asset(
     recipe_name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: RecipeByFolder
 ) -> dg.AssetsDefinition:
-    def find_target(partition: str | None, run: Run) -> tuple[Target, Run]:
+    def find_target(partition: str | None, run: Run) -> tuple[Recipe, Target, Run]:
         if partition is None:
             newest = list_versions(recipe_name, root)[-1:]
             names = f", such as {newest[0].stem.removeprefix(recipe_name + '_')}" if newest else ""
@@ -51,12 +51,13 @@ def _version_asset(
         path = root / "recipes" / f"{recipe_name}_{date}.yaml"
         if not path.exists():
             raise UsageError("no recipe of this version", path, f"choose a version of {recipe_name} that has one")
+        recipe = SYSTEMS.read_recipe(path)
         try:
-            target = SYSTEMS.read_recipe(path).target(kind.name, source)
+            target = recipe.target(kind.name, source)
         except LookupError as error:
             raise UsageError(str(error), path, "choose a source that this version has") from None
         before = SYSTEMS.read_recipe(earlier_version(recipe_name, date, root)).folder
-        return target, replace(run, find_previous_folder=before, keep_work=run.keep_work is not False)
+        return recipe, target, replace(run, find_previous_folder=before, keep_work=run.keep_work is not False)
 
     return build_asset(
         versions.DatedVersion(recipe_name, "").key(kind.name),

@@ -1,5 +1,6 @@
 """Scheduled jobs that verify the artifacts of a recipe or repin its datasets."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,11 +8,13 @@ import dagster as dg
 import pytest
 from demo_variants import copy_demo
 from forgery import flip
-from materialized import find_job, run_job
+from materialized import QUIET, find_job, resources, run_job
 from schedule_files import NOTES, write_schedules
+from stage2_build import write_local_mixture
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.sealed_sensor import report_sealed_artifacts
 from pipeline_assets.spine.engine import RunSettings
@@ -164,3 +167,30 @@ def test_a_change_of_local_files_alone_writes_a_version(tmp_path: Path, instance
     (tmp_path / "notes" / "b.jsonl").write_text('{"text": "Mud is mud."}\n')
     assert recipes_after(2) == ["mixed", "mixed_20261102"]
     assert recipes_after(3) == ["mixed", "mixed_20261102"]
+
+
+def test_a_missing_tokenizer_ends_builds_of_dagster_before_the_first_artifact(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    tokenizer = {"kind": "file", "path": "none.model", "family": "sentencepiece", "end_of_document": "</s>"}
+    content = write_local_mixture(tmp_path).content() | {"tokenizer": tokenizer | {"sha256": "0" * 64}}
+    content = {key: value for key, value in content.items() if key not in ("dedup", "segments")}
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "local.yaml").write_text(json.dumps(content))
+    assets = [asset for asset in build_definitions(tmp_path).assets or [] if isinstance(asset, dg.AssetsDefinition)]
+
+    def materialize(*names: str) -> dg.ExecuteInProcessResult:
+        selected = dg.AssetSelection.assets(*(["stage2", "local", name] for name in names))
+        used, first = resources(), {"partition_key": "first", "run_config": QUIET}
+        return dg.materialize(assets, selection=selected, resources=used, raise_on_error=False, **first)
+
+    in_ui = materialize("raw", "raw_corpus", "filtered", "token_shards")
+    scheduled = run_job(find_job(tmp_path, "local"), instance)
+
+    for failed in (in_ui, scheduled):
+        [event] = failed.get_step_failure_events()
+        assert event.step_failure_data.user_failure_data is not None
+        description = event.step_failure_data.user_failure_data.description or ""
+        assert description.startswith(f"{tmp_path}/none.model: cannot read the tokenizer file ")
+    assert not (tmp_path / "stage2").exists()
+    assert materialize("raw").success  # alone, it needs no tokenizer

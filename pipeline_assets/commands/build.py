@@ -16,7 +16,7 @@ from pipeline_assets.build.recipe import Recipe, upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_writing import write_new_recipe
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.run_targets import lacks_input, restore_manifest_copies, run_targets
+from pipeline_assets.build.run_targets import restore_manifest_copies, run_targets
 from pipeline_assets.build.run_warnings import check_result_line, warning_lines
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
@@ -205,17 +205,12 @@ def _build(
     join: bool = False,
 ) -> set[str]:
     """Build artifacts; return the roles of the artifacts that this process built."""
-    from pipeline_assets.systems.early_checks import check_occupied, check_scorer  # loads what `--help` does not need
+    from pipeline_assets.systems.early_checks import check_before_build  # loads what `--help` does not need
 
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    to_build = [target for target in requested_targets if not lacks_input(target, requested_targets, run.root)]
-    if not run.replace:
-        check_occupied(to_build, run.root)
-    recipe.check_local_files(run.root, to_build)
-    if run.remote_launcher is None:
-        check_scorer(to_build, run.root)
+    check_before_build(recipe, requested_targets, run)
     outcomes = join_targets(requested_targets, run) if join else run_targets(requested_targets, run, keep_going=True)
     for outcome in outcomes:
         target = outcome.target

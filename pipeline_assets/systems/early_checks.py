@@ -5,6 +5,9 @@ from pathlib import Path
 
 from pipeline_assets.build.build_target import raise_if_occupied
 from pipeline_assets.build.pins.model_pin import ModelFolder, raise_if_too_long
+from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import lacks_input
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
@@ -26,6 +29,19 @@ from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.errors import UsageError, combine_errors
+
+
+def check_before_build(recipe: Recipe, targets: Sequence[Target], run: Run) -> None:
+    """Raise InputError if a build of some `targets` of a recipe is known to fail later.
+
+    Targets that would be skipped because they lack an input are not checked.
+    """
+    to_build = [target for target in targets if not lacks_input(target, targets, run.root)]
+    if not run.replace:
+        check_occupied(to_build, run.root)
+    recipe.check_local_files(run.root, to_build)
+    if run.remote_launcher is None:
+        check_scorer(to_build, run.root)
 
 
 def is_to_be_built(targets: Iterable[Target], kind_name: str, root: Path) -> bool:

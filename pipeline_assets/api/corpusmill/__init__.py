@@ -35,7 +35,7 @@ from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.ray_engine import disconnect
 from pipeline_assets.spine.sealed_folder import find_artifact_above
-from pipeline_assets.systems.early_checks import check_occupied, check_scorer
+from pipeline_assets.systems.early_checks import check_before_build
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -75,11 +75,8 @@ def run(
     if (artifact := find_artifact_above(root / MANIFEST_FILE)) is not None:
         raise UsageError("expected a data root, got an artifact", artifact, "set data to another folder")
     parsed = SYSTEMS.read_recipe(recipe_path(str(recipe), root), root)
-    if not replace:
-        check_occupied(parsed.targets(), root)
-    parsed.check_local_files(root)
-    check_scorer(parsed.targets(), root)
     settings = Run.from_settings(root, os.environ, workers=workers, replace=replace)
+    check_before_build(parsed, parsed.targets(), settings)
     artifacts: dict[str, list[OpenedArtifact]] = {}
     with _run_lock:  # the recorded command and the fork server belong to the whole process
         earlier = ProvenanceRecorder.command
