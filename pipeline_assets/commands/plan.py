@@ -138,6 +138,11 @@ def _warning_lines(recipe_plan: RecipePlan) -> list[str]:
         *limit_warnings(recipe_plan),
         *(_shortage_warnings(recipe_plan.mixture) if recipe_plan.mixture is not None else ()),
         *(
+            f"{name} has about {_format_rounded(tokens)} tokens fewer than the segments need; request fewer tokens, "
+            f"or give {name} less weight"
+            for name, tokens in recipe_plan.missing_segment_tokens.items()
+        ),
+        *(
             f"{check.folder}: needs {terminal.format_bytes(check.needed)}, but only "
             f"{terminal.format_bytes(check.free)} are free; free some, or set another --data"
             for check in recipe_plan.disk_checks

@@ -18,18 +18,22 @@ from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS
-from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, estimate_mixture
+from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate
 from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.corpus.readers.source_formats import COMPRESSION_SUFFIXES
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import MANIFEST_FORMAT, Manifest, StoredFile
+from pipeline_assets.spine.manifest import MANIFEST_FORMAT, StoredFile
 from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.spine.usage import folder_bytes, nearest_existing
+from pipeline_assets.trust.token_estimates import (
+    STORED_BYTES_PER_TEXT_BYTE,
+    TOKEN_BYTES,
+    TOKEN_BYTES_PER_STORED_BYTE,
+    missing_segment_tokens,
+    plan_mixture,
+)
 
-_TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
-_STORED_BYTES_PER_TEXT_BYTE = 0.4  # web text at zstd level 3
-_TOKEN_BYTES_PER_STORED_BYTE = 2.1  # of text at zstd level 3
 _LEVEL_1_BYTES_PER_LEVEL_3_BYTE = 1.1  # bytes at zstd level 1 per byte at level 3
 _KEPT_BYTES_PER_TEXT_BYTE = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
 _ABSENT_STATES = ("missing", "damaged")  # in the reasons why artifacts downstream are stale
@@ -116,7 +120,7 @@ class ArtifactPlan:
     def bytes_to_write(self) -> int:
         """Size of the planned tokens in bytes, minus the part that is already written."""
         unfinished, tokens = self.status.partial_build, self.figures.get("tokens")
-        written = 0 if tokens is None else _TOKEN_BYTES * round(tokens.value)
+        written = 0 if tokens is None else TOKEN_BYTES * round(tokens.value)
         return max(0, written - sum(map(folder_bytes, unfinished.folders if unfinished is not None else ())))
 
 
@@ -132,6 +136,7 @@ class RecipePlan:
         mixture: Estimate for the first packed set to build; None without such a set, or without a known source size.
         kept_bytes: Estimated bytes of finished tasks that a build keeps for the next version; 0 unless the run's
             `keep_work` is true.
+        missing_segment_tokens: Estimated tokens that all segments need of a corpus beyond those it has, by corpus.
     """
 
     artifacts: Sequence[ArtifactPlan]
@@ -140,6 +145,7 @@ class RecipePlan:
     disk_checks: Sequence[CapacityCheck]
     mixture: MixtureEstimate | None = None
     kept_bytes: int = 0
+    missing_segment_tokens: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def artifacts_to_build(self) -> list[ArtifactPlan]:
@@ -161,13 +167,17 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     packed = [status.target for status in statuses if "pack" in status.target.recipe and not status.matches_recipe]
     texts = {status.target.folder: status.manifest for status in statuses if status.matches_recipe}
-    mixtures = {target.folder: _estimate_mixture(target, bytes_by_folder, texts) for target in packed}
+    mixtures = {target.folder: plan_mixture(target, bytes_by_folder, texts) for target in packed}
     artifacts = [_set_packed_bytes(plan, mixtures.get(plan.status.target.folder)) for plan in artifacts]
     kept = _folders_kept_if_equal(statuses, run.root)
     artifacts = [replace(plan, is_kept_if_equal=plan.status.target.folder in kept) for plan in artifacts]
     mixture = next(iter(mixtures.values()), None)
     kept_bytes = round(sum(_kept_bytes(status, bytes_by_folder) for status in statuses)) if run.keep_work else 0
-    return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes)
+    missing = dict[str, int]()
+    for status in statuses:
+        if "segments" in status.target.recipe and not status.matches_recipe:
+            missing |= missing_segment_tokens(status.target, bytes_by_folder, texts, run.root)
+    return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes, missing)
 
 
 def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> set[Path]:
@@ -195,43 +205,15 @@ def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -
     has_upstream_rows = any(upstream.kind.row_store_class is not None for upstream in target.upstream)
     if target.kind.row_store_class is None or has_upstream_rows or status.matches_recipe:
         return 0
-    return _KEPT_BYTES_PER_TEXT_BYTE * bytes_by_folder[target.folder] / _STORED_BYTES_PER_TEXT_BYTE
-
-
-def _estimate_mixture(
-    packed: Target, bytes_by_folder: Mapping[Path, float], built_manifests: Mapping[Path, Manifest | None]
-) -> MixtureEstimate | None:
-    """Estimate a packed set's mixture; None if no drawn source has a known size.
-
-    The size of a source comes from the text bytes in its manifest or, without a manifest, from its stored bytes.
-    `built_manifests` has the manifests, and `bytes_by_folder` the stored bytes, by folder of the corpus.
-    """
-    tokens = dict[str, int]()
-    for corpus in source_corpora(packed):
-        manifest = built_manifests.get(corpus.folder)
-        text = 0 if manifest is None else manifest.identity.counts.get("text_bytes", 0)
-        stored_bytes = text * _STORED_BYTES_PER_TEXT_BYTE or bytes_by_folder.get(corpus.folder, 0)
-        if count := round(stored_bytes * _TOKEN_BYTES_PER_STORED_BYTE / _TOKEN_BYTES):
-            tokens[str(corpus.partition)] = count
-    pack = packed.recipe["pack"]
-    return estimate_mixture(pack, tokens) if tokens.keys() & (pack["weights"] or tokens).keys() else None
+    return _KEPT_BYTES_PER_TEXT_BYTE * bytes_by_folder[target.folder] / STORED_BYTES_PER_TEXT_BYTE
 
 
 def _set_packed_bytes(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> ArtifactPlan:
     """Add an estimate of `disk_bytes` to the plan if the recipe sets no row count."""
     if mixture is None or "tokens" in plan.figures:
         return plan
-    row_bytes = _TOKEN_BYTES * plan.status.target.recipe["pack"]["seq_len"]
+    row_bytes = TOKEN_BYTES * plan.status.target.recipe["pack"]["seq_len"]
     return replace(plan, disk_bytes=row_bytes * max(mixture.possible_rows, 1))
-
-
-def source_corpora(target: Target) -> Iterator[Target]:
-    """Yield the nearest upstream corpora that have a single source each."""
-    for upstream in target.upstream:
-        if upstream.partition is None:
-            yield from source_corpora(upstream)
-        elif upstream.kind.row_store_class is not None:
-            yield upstream
 
 
 def _plan_target(
@@ -282,7 +264,7 @@ def _stored_bytes(
     selected = [entry for entry in inputs if entry.get("row_groups")] or inputs
     read = sum(
         input_figures([entry]).get("bytes_read", 0)
-        * (1 if entry["name"].endswith(_COMPRESSED_SUFFIXES) else _STORED_BYTES_PER_TEXT_BYTE)
+        * (1 if entry["name"].endswith(_COMPRESSED_SUFFIXES) else STORED_BYTES_PER_TEXT_BYTE)
         for entry in selected
     )
     return sum(file.bytes for file in files) or max(read, *by_kind.values(), 0)
@@ -296,8 +278,8 @@ def _disk_bytes(target: Target, stored_bytes: float, size_ratio: float, figures:
     if target.kind.formats & {"jsonl", "parquet"}:
         return round(stored_bytes * size_ratio)
     if "tokens" in figures:
-        return round(_TOKEN_BYTES * figures["tokens"].value)
-    return round(_TOKEN_BYTES_PER_STORED_BYTE * stored_bytes)
+        return round(TOKEN_BYTES * figures["tokens"].value)
+    return round(TOKEN_BYTES_PER_STORED_BYTE * stored_bytes)
 
 
 def limit_warnings(plan: RecipePlan) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pytest
 from faulty_hub import FaultyHub
 from real_samples import some
 from refusals import refusal
+from stage2_build import write_local_mixture
 from stage_a_build import INLINE, build, local_source, parse_recipe
 
 from pipeline_assets.build.figures import figure_outcomes, real_figures
@@ -145,6 +146,20 @@ class TestBuiltArtifacts:
         assert refusal(lambda: plan_offline(recipe, tmp_path), UsageError) == (
             f"{tmp_path / 'nowhere'}: folder not found; correct the source's folder"
         )
+
+
+def test_segments_beyond_the_corpora_lack_tokens_before_the_shards_exist(tmp_path: Path) -> None:
+    mixture = write_local_mixture(tmp_path)
+
+    def missing(tokens: int) -> Mapping[str, int]:
+        segments = [{"name": name, "tokens": tokens, "weights": {"first": 3, "second": 1}} for name in ("one", "two")]
+        content = mixture.content() | {"segments": {"segments": segments}}
+        return plan_offline(type(mixture).from_mapping(content, "made"), tmp_path).missing_segment_tokens
+
+    texts = {name: (tmp_path / "mixture" / "sources" / name / "rows.jsonl").stat().st_size for name in ("first", "second")}
+    expected = {"first": 150_000 - 0.4 * 2.1 / 4 * texts["first"], "second": 50_000 - 0.4 * 2.1 / 4 * texts["second"]}
+    assert missing(100_000) == pytest.approx(expected, abs=2)
+    assert missing(256) == {}
 
 
 class TestDisk:

@@ -1,6 +1,7 @@
 """Recipes of token shards and of their segments."""
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -76,6 +77,15 @@ class SegmentsRecipe(RecipeSection):
     def corpora(self) -> list[str]:
         """Return the names of all corpora that segments use, in order of first use."""
         return list(dict.fromkeys(name for segment in self.segments for name in segment.weights))
+
+    def tokens_by_corpus(self) -> dict[str, int]:
+        """Return the tokens that all segments need of each corpus, rounded down."""
+        shares = [
+            (name, segment.tokens * Fraction(share))
+            for segment in self.segments
+            for name, share in segment.weights.items()
+        ]
+        return {corpus: int(sum(share for name, share in shares if name == corpus)) for corpus in self.corpora()}
 
 
 class TrainedTokenizerSection(TrainRecipe):
