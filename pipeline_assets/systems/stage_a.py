@@ -112,8 +112,11 @@ class StageARecipe(Recipe):
     def warnings(self) -> Iterator[str]:
         yield from super().warnings()
         if self.outputs is not None and (last := self.outputs.up_to):
-            named = vars(self) | {"outputs.signatures": self.outputs.signatures}
-            for name in filter(named.get, ("dedup", "decontamination", "pack", "outputs.signatures")):
+            filters = any(source.filters != type(source.filters)() for source in self.sources)
+            named = vars(self) | {"outputs.signatures": self.outputs.signatures, "sources.filters": filters}
+            names = ["refuse_licences", "sources.filters"] if last == "normalized" else []
+            names += ["dedup", "seen", "max_removed", "decontamination", "pack", "outputs.signatures"]
+            for name in filter(named.get, names):
                 yield f"`{name}` is ignored, because `outputs.up_to` is {last}"
 
     def final_targets(self) -> list[Target]:

@@ -156,7 +156,9 @@ def test_segments_beyond_the_corpora_lack_tokens_before_the_shards_exist(tmp_pat
         content = mixture.content() | {"segments": {"segments": segments}}
         return plan_offline(type(mixture).from_mapping(content, "made"), tmp_path).missing_segment_tokens
 
-    texts = {name: (tmp_path / "mixture" / "sources" / name / "rows.jsonl").stat().st_size for name in ("first", "second")}
+    texts = {
+        name: (tmp_path / "mixture" / "sources" / name / "rows.jsonl").stat().st_size for name in ("first", "second")
+    }
     expected = {"first": 150_000 - 0.4 * 2.1 / 4 * texts["first"], "second": 50_000 - 0.4 * 2.1 / 4 * texts["second"]}
     assert missing(100_000) == pytest.approx(expected, abs=2)
     assert missing(256) == {}

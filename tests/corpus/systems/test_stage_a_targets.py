@@ -74,8 +74,15 @@ def test_a_recipe_that_ends_before_packing_needs_no_tokenizer(tmp_path: Path) ->
 def test_sections_without_effect_cause_a_warning(tmp_path: Path) -> None:
     notes, outputs = local_source(tmp_path, "notes", []), {"up_to": "filtered", "signatures": True}
 
-    assert [*parse_recipe(notes, outputs=outputs, dedup={}).warnings()] == [
-        f"`{name}` is ignored, because `outputs.up_to` is filtered" for name in ("dedup", "outputs.signatures")
+    joint = {"dedup": {}, "seen": ["stores/old"], "max_removed": {"every_source": "0.5"}}
+    filtering = {"refuse_licences": ["cc-by-4.0"], "outputs": {"up_to": "normalized"}}
+
+    assert [*parse_recipe(notes, outputs=outputs, **joint).warnings()] == [
+        f"`{name}` is ignored, because `outputs.up_to` is filtered"
+        for name in ("dedup", "seen", "max_removed", "outputs.signatures")
+    ]
+    assert [*parse_recipe(notes | {"filters": {"length": {"min_words": 2}}}, **filtering).warnings()] == [
+        f"`{name}` is ignored, because `outputs.up_to` is normalized" for name in ("refuse_licences", "sources.filters")
     ]
     assert [*parse_recipe(notes, dedup={}).warnings()] == []
     assert [*parse_recipe(notes, tokenizer=None).warnings()] == [], "without a tokenizer, the report counts no tokens"
