@@ -20,6 +20,7 @@ PROMPTS_STAGE = StageVersion("nemotron_prompts", 1)
 DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 2)
 PUBLISH_STAGE = StageVersion("nemotron_published_pools", 2)
 CORRECTNESS_KEY = "correctness"  # meta key of a prompt; the most correct of several duplicates is kept
+_OTHER_NAME = "give a local folder another `dataset`, or a hub dataset a recipe of its own"
 
 
 class Scan(RecipeSection):
@@ -131,7 +132,7 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
 
 def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeProblem]:
     """Yield errors of datasets, such as a repeated split or a missing domain."""
-    earlier, sources = dict[str, object](), dict[str, object]()
+    earlier, sources, names = dict[str, object](), dict[str, object](), dict[str, str]()
     for number, section in sections_at(recipe, "datasets"):
         dataset, location = str(section.get("dataset")), ("datasets", number)
         splits = section.get("splits")
@@ -144,9 +145,12 @@ def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool)
                 what, fix = "repeated", "name it once for `hf_layout`" if key in named else "name each split once"
                 if earlier[key] != (dataset, section.get("path")):
                     what = "the name of two different datasets"
-                    fix = "give a local folder another `dataset`, or a hub dataset a recipe of its own"
+                    fix = _OTHER_NAME
                 yield RecipeProblem((*location, "dataset" if key in named else "splits"), f"{key} is {what}", fix)
             earlier[key] = (dataset, section.get("path"))
+        if (first := names.setdefault(dataset_key(dataset), dataset)) != dataset and not repeated:
+            what = f"{first} and {dataset} share the folder name {dataset_key(dataset)}"
+            yield RecipeProblem((*location, "dataset"), what, _OTHER_NAME)
         for source in (section, *(seeds for _, seeds in sections_at(section, "prompts"))):
             place, splits = [source.get(key) for key in ("dataset", "path", "revision")], source.get("splits")
             for split in splits if isinstance(splits, list | tuple) else []:

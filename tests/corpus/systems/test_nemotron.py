@@ -82,6 +82,14 @@ def test_datasets_of_two_owners_with_one_name_are_refused_in_one_line() -> None:
     assert refused.value.fix == "give a local folder another `dataset`, or a hub dataset a recipe of its own"
 
 
+def test_two_datasets_of_one_folder_name_are_refused_even_if_their_splits_differ() -> None:
+    first = dataset()["dataset"]
+    for other in ("other/chats", str(first).replace("chats", "Chats")):
+        line = refusal(lambda name=other: build_recipe(dataset(), dataset(dataset=name, splits=["high"])), UsageError)
+        assert f"{first} and {other} share the folder name chats; give a local folder another `dataset`" in line
+    assert len(build_recipe(dataset(), dataset(splits=["high"])).datasets) == 2
+
+
 def test_a_seed_set_may_be_a_split_of_a_dataset_in_the_recipe() -> None:
     files = {"low": ["low*.jsonl"], "high": ["high*.jsonl"]}
     seeds = dataset(files={"low": ["low*.jsonl"]}, text="text")
