@@ -324,8 +324,7 @@ class PairLoader(RankLoader[Batch]):
         longest, meta = int(dataset.lengths.max(initial=1)) - 1, dataset.cache.meta
         if seq_len is not None and longest > seq_len:
             what = f"the longest pair has {longest:,} tokens, more than seq_len {seq_len:,}"
-            fix = f"{token_cache.ENCODE_FIX} --seq-len {seq_len}, which cuts pairs"
-            raise InputError(what, dataset.cache.folder, fix)
+            raise InputError(what, dataset.cache.folder, token_cache.shortening_fix(longest, seq_len))
         if mask not in get_args(Mask):
             raise ValueError(f"mask must be {' or '.join(get_args(Mask))}, got {mask!r}")
         if not 0 <= rank < order.ranks:

@@ -11,6 +11,7 @@ from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.manifest import StageVersion
 
 ENCODE_STAGE = StageVersion("parallel_tokens", 1)
+MIN_SEQ_LEN = 4
 
 
 class EncodeRecipe(UnigramRecipe):
@@ -30,7 +31,7 @@ class EncodeRecipe(UnigramRecipe):
     byte_fallback: bool = True
     model_sha256: Sha256 | None = None
     seq_len: Annotated[int | None, Option("Tokens per pair, to which pairs are cut or padded.", default=None)] = (
-        pydantic.Field(default=None, ge=4)
+        pydantic.Field(default=None, ge=MIN_SEQ_LEN)
     )
 
 

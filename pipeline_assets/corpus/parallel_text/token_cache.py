@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.npy_header import map_npy
+from pipeline_assets.corpus.parallel_text.encode_recipe import MIN_SEQ_LEN
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
@@ -105,6 +106,13 @@ def _side_names(side: Side) -> Sequence[str]:
 
 
 META_FORMAT = MetadataFormat("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
+
+
+def shortening_fix(longest: int, seq_len: int) -> str:
+    """Return the advice if the longest pair has more tokens than a loader's `seq_len`."""
+    if seq_len < MIN_SEQ_LEN:
+        return f"set seq_len to {longest} or more"
+    return f"run `corpusmill parallel encode --seq-len {seq_len}`, which cuts pairs"
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:

@@ -195,7 +195,10 @@ def test_impossible_loaders_are_refused(train: PairDataset, cache: Path) -> None
     longest = int(train.lengths.max()) - 1
     assert refusal(lambda: PairLoader(train, Order(), seq_len=16)) == (
         f"{cache}: the longest pair has {longest} tokens, more than seq_len 16; "
-        "run `corpusmill parallel encode` --seq-len 16, which cuts pairs"
+        "run `corpusmill parallel encode --seq-len 16`, which cuts pairs"
+    )
+    assert refusal(lambda: PairLoader(train, Order(), seq_len=3)).endswith(
+        f"seq_len 3; set seq_len to {longest} or more"
     )
     with pytest.raises(ValueError, match=r"rank must be in 0\.\.1, got 2"):
         PairLoader(train, Order(ranks=2), rank=2)
