@@ -21,7 +21,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text import sample as sampling
-from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, EncodeRecipe, EncodeSection
+from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, TRAINING_KEYS, EncodeRecipe, EncodeSection
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.parallel_text.translation_files import PairSource, TranslationFile
@@ -58,6 +58,13 @@ class ParallelRecipe(Recipe):
         path = section_at(values, "source").get("path")
         if root is not None and isinstance(path, str) and not (root / path).is_dir():
             yield RecipeProblem(("source", "path"), f"folder {root / path} not found", "correct `path`")
+
+    def warnings(self) -> Iterator[str]:
+        yield from super().warnings()
+        if self.encode is not None and self.encode.model is not None:
+            for key in TRAINING_KEYS:
+                if key in self.encode.model_fields_set:
+                    yield f"`encode.{key}` is ignored, because `encode.model` is set"
 
     def final_targets(self) -> list[Target]:
         source = self.source

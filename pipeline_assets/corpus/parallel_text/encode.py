@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
+from pipeline_assets.corpus.parallel_text.encode_recipe import TRAINING_KEYS, EncodeRecipe
 from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequences
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, parse_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
@@ -57,7 +57,7 @@ def encode(
             `model_sha256` is set, the model must equal the cache's model.
         out_dir: Folder of the cache. The function returns its path.
         max_unknown_fraction: Largest share of a side's characters that may be lost; losses over 0.1 % are logged.
-        recipe: Keys of `EncodeRecipe`.
+        recipe: Keys of `EncodeRecipe`; with `spm_model`, only `model_sha256` and `seq_len`.
 
     Raises:
         InputError: The model, the recipe or the sample is missing or invalid, the model loses too much text, or the
@@ -67,6 +67,8 @@ def encode(
     check_notebook_folder(out_dir)
     if spm_model is not None and not spm_model.is_file():
         raise UsageError("file not found", spm_model, MODEL_HINT)
+    if spm_model is not None and (unused := [key for key in TRAINING_KEYS if key in recipe]):
+        raise UsageError("cannot be combined with spm_model", unused[0], "omit it")
     if spm_model is not None and "model_sha256" not in recipe:
         exists = (out_dir / ENCODE_META_FILE).exists()
         sha256 = META_FORMAT.read(out_dir / ENCODE_META_FILE).sha256 if exists else file_sha256(spm_model)

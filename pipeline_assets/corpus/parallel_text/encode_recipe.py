@@ -12,6 +12,7 @@ from pipeline_assets.spine.manifest import StageVersion
 
 ENCODE_STAGE = StageVersion("parallel_tokens", 1)
 MIN_SEQ_LEN = 4
+TRAINING_KEYS = tuple(UnigramRecipe.model_fields)  # without effect on an external model
 
 
 class EncodeRecipe(UnigramRecipe):

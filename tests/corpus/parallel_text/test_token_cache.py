@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,6 +171,16 @@ def test_a_model_with_another_hash_is_refused(manifest: Path, cache: Path, tmp_p
     )
     (tmp_path / "no.model").write_bytes(b"no model")
     assert "not a SentencePiece model" in refusal(lambda: encode(manifest, tmp_path / "no.model", tmp_path / "x"))
+
+
+@pytest.mark.parametrize("keys", [{"vocab_size": 450}, {"byte_fallback": False}, {"character_coverage": "0.9"}])
+def test_keys_of_a_training_are_refused_with_a_model(
+    keys: dict[str, Any], manifest: Path, cache: Path, tmp_path: Path
+) -> None:
+    line = refusal(lambda: encode(manifest, cache / "spm.model", tmp_path / "cache", **keys), UsageError)
+
+    assert line == f"{min(keys)}: cannot be combined with spm_model; omit it"
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_model_without_an_end_token_is_refused(manifest: Path, tmp_path: Path) -> None:

@@ -227,3 +227,12 @@ def test_a_file_edited_after_hashing_is_not_drawn_from(tmp_path: Path) -> None:
 
     message = refusal(lambda: drive.build(recipe.target("parallel_text/sample"), run), InputError)
     assert "changed since the files were hashed" in message
+
+
+def test_training_keys_with_an_external_model_cause_a_warning() -> None:
+    model = {"model": "spm.model", "model_sha256": "0" * 64}
+    encode = {"vocab_size": 450, "seq_len": 16, **model}
+
+    recipe = ParallelRecipe.from_mapping(contents({"path": "set", "files": ["*"]}) | {"encode": encode}, "pairs.yaml")
+
+    assert list(recipe.warnings()) == ["`encode.vocab_size` is ignored, because `encode.model` is set"]
