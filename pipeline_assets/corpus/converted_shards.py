@@ -36,10 +36,12 @@ class ShardWriter:
 
     Attributes:
         counts: Written `documents`, their text `bytes`, rejects as `rejected/<reason>`, and the caller's own counts.
+        notes: Notes of the caller for the receipt.
     """
 
     def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:
         self.counts: dict[str, int] = {}
+        self.notes: dict[str, Any] = {}
         self._sizes = DocumentSizes()
         self._names = f"{_CONVERTED_FOLDER}/{name}{SUFFIX}", f"{IDS_FOLDER}/{name}", f"{REJECTS_FOLDER}/{name}{SUFFIX}"
         documents, ids, rejects = map(folder.path, self._names)
@@ -79,7 +81,7 @@ class ShardWriter:
         """Return the receipt of all files; call this only after the `with` block."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
-        return Receipt(files, self.counts, {SIZES_NOTE: self._sizes.to_json()})
+        return Receipt(files, self.counts, {**self.notes, SIZES_NOTE: self._sizes.to_json()})
 
 
 def concatenate_lines(staging: StagingDir, files: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:

@@ -26,6 +26,7 @@ from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
 _MIN_REJECT_LIMIT = 5  # of a local source, see `floor` of `check_rejects`
 _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
+_NUL_NOTE = "first_nul"  # of a shard: file and row of the first document with NUL characters
 
 
 def write_outcomes(
@@ -65,6 +66,7 @@ def _clean_document(
         text = document.text.replace("\0", "")
         if not text:
             return Reject(document.meta.source_file, document.meta.source_row, "empty_text", "nothing but NUL")
+        writer.notes.setdefault(_NUL_NOTE, [document.meta.source_file, document.meta.source_row])
         writer.count("nul_documents")
         writer.count("nul_characters_removed", len(document.text) - len(text))
         is_derived = document.doc_id == derive_id(document.text)
@@ -129,7 +131,9 @@ def finish_source(
     named = forget_documents(staging, source.receipts, removals, settings) if removals.entries else source.receipts
     finalized = finalize_shards(staging, named, source.derive_id, settings)
     counts = total_counts([*finalized, Receipt([], source.unsharded_counts)])
-    check_document_counts(counts, where or staging.target, fix)
+    places = (receipt.notes[_NUL_NOTE] for receipt in receipts if _NUL_NOTE in receipt.notes)
+    first_nul = next((f" (the first: {format_reject(Reject(file, row, 'U+0000'))})" for file, row in places), "")
+    check_document_counts(counts, where or staging.target, fix, first_nul)
     rejects = gather_rejects(staging, receipts, finalized, settings.zstd_level)
     return BuildResult(
         files=[*(receipt.files[0] for receipt in finalized), rejects],
@@ -139,16 +143,13 @@ def finish_source(
     )
 
 
-def check_document_counts(counts: Mapping[str, int], where: object, fix: str) -> None:
-    """Raise InputError if there are no documents, or over 1 % had NUL characters."""
+def check_document_counts(counts: Mapping[str, int], where: object, fix: str, first_nul: str = "") -> None:
+    """Raise InputError if there are no documents, or over 1 % had NUL characters, of which `first_nul` names one."""
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if 100 * with_nul > documents:
-        what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %"
-        raise InputError(
-            what,
-            where,
-            "the text may be corrupt; remove these characters from its files, or choose another commit or source",
-        )
+        what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %{first_nul}"
+        remedy = "the text may be corrupt; remove these characters from its files, or choose another commit or source"
+        raise InputError(what, where, remedy)
     if not documents and not counts.get("rows"):
         raise InputError("the files contain no rows", where, "choose files with rows, or remove the source")
     if not documents:

@@ -73,9 +73,10 @@ def test_texts_that_differ_only_in_nul_are_repeats(normalized: Normalized, read_
 
 
 def test_nul_characters_in_too_many_documents_stop_the_build(normalized: Normalized) -> None:
-    rows = [{"text": f"Te\0xt {n}." if n < 2 else f"Text {n}."} for n in range(100)]
+    rows = [{"text": f"Te\0xt {n}." if n in (50, 99) else f"Text {n}."} for n in range(100)]
+    files = {"a.jsonl": lines(*rows[:40]), "b.jsonl": lines(*rows[40:])}
 
-    assert refusal(lambda: normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY)).endswith(
-        ": 2 of 100 documents contain NUL characters, more than 1 %; "
+    assert refusal(lambda: normalized("notes", files, columns=BY_KEY)).endswith(
+        ": 2 of 100 documents contain NUL characters, more than 1 % (the first: b.jsonl line 11 (byte 210): U+0000); "
         "the text may be corrupt; remove these characters from its files, or choose another commit or source"
     )
