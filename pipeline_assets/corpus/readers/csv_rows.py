@@ -19,6 +19,7 @@ from pipeline_assets.spine.errors import InputError
 
 _MAX_ROW_BYTES = 1 << 26
 _DELIMITERS = ",;\t|"
+_SEPARATOR_LINE = re.compile(rb'"?sep=[\t -~]"?[\r\n]*', re.IGNORECASE)  # tells Excel the delimiter of the file
 _QUOTED = re.compile(rb'"[^"]*"')
 _FIX = "write a first line with a unique name for each column"
 Line = tuple[int, bytes]
@@ -33,13 +34,16 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
 
     A `.tsv` file whose header has a tab is delimited by tabs. Other files are delimited by a comma, semicolon, tab or
     bar: the one that occurs most often in the header, outside quotes. Blank lines are skipped. A column without a name
-    is called `column_N`. InputError is raised if the header cannot be read or repeats a name.
+    is called `column_N`. InputError is raised if the header cannot be read, repeats a name or is Excel's line `sep=;`.
     """
     csv.field_size_limit(_MAX_ROW_BYTES)
     source = piece_lines(ByteRange(file))
     first = next((line for line in source if line[1].strip()), None)
     if first is None:
         return [], iter(())
+    if _SEPARATOR_LINE.fullmatch(first[1]):
+        what = f"the first line `{first[1].decode().strip()}` names the delimiter, not the columns"
+        raise InputError(what, file.path, "remove this line")
     delimiter = max(_DELIMITERS, key=_QUOTED.sub(b"", first[1]).decode("utf-8", "replace").count)
     if b"\t" in first[1] and strip_compression_suffix(file.name).lower().endswith(".tsv"):
         delimiter = "\t"

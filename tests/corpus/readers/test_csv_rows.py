@@ -141,6 +141,12 @@ def test_a_carriage_return_outside_quotes_is_a_reject(source: Source) -> None:
         (b'"text\n', InputError, "the header cannot be read (not_csv: unexpected end of data); write a first"),
         (b"text,n\ra,1\r", InputError, "the header cannot be read (not_csv: a carriage return within an unquoted"),
         (b"body,n\n", UsageError, "column `text` not found; the columns are body, n; set `columns.text` in the"),
+        (
+            b"sep=;\nid;text\n1;Hello\n",
+            InputError,
+            "the first line `sep=;` names the delimiter, not the columns; remove this line",
+        ),
+        (b'\xef\xbb\xbf"sep=,"\r\nid,text\r\n', InputError, 'the first line `"sep=,"` names the delimiter, not'),
         ("text\n".encode("utf-16"), InputError, "the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
     ],
 )
