@@ -173,6 +173,9 @@ def test_show_and_explain_print_json_and_show_names_an_unknown_document(
         (("--permutations", "10", "--bands", "20"), "--bands times 1 rows must equal 10 permutations, got 20"),
         (("--max-distance", "40"), "--max-distance: requires --proposer faiss; add it, or omit this option"),
         (("--bits", "512"), "--bits: requires --proposer faiss; add it, or omit this option"),
+        (("--bits", "256"), "--bits: requires --proposer faiss; add it, or omit this option"),  # the default
+        (("--mode", "exact", "--bits", "256"), "--bits: requires --mode near or both; add it, or omit this option"),
+        (("--mode", "exact", "--proposer", "minhash"), "--proposer: requires --mode near or both; omit one of the two"),
         (("--proposer", "faiss", "--bands", "14"), "--bands: requires --proposer minhash; add it, or omit this option"),
         (("--mode", "exact", "--threshold", "0.9"), "--threshold: requires --mode near or both; add it, or omit this"),
         (("--mode", "exact", "--seed", "2"), "--seed: requires --mode near or both; add it, or omit this option"),

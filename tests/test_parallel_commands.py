@@ -139,6 +139,7 @@ def test_the_current_folder_names_the_recipe_and_a_name_without_letters_is_refus
         (("--vocab-size", "8", "--replace"), "set-fr-en.yaml: encode.vocab_size: must be >= "),
         (("--spm-model", "{out}/set/train-0.jsonl"), "train-0.jsonl"),
         (("--spm-model", "{out}/spm.model", "--vocab-size", "500"), "--vocab-size"),
+        (("--spm-model", "{out}/spm.model", "--vocab-size", "8000"), "--vocab-size: cannot be combined with"),
     ],
 )
 def test_invalid_encode_options_are_refused(

@@ -24,7 +24,14 @@ from pipeline_assets.commands.inputs import (
     upstream_targets,
 )
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys, option_finder
+from pipeline_assets.commands.options import (
+    RecipeContent,
+    SectionOptions,
+    SetsKeys,
+    is_typed,
+    option_finder,
+    typed_keys,
+)
 from pipeline_assets.commands.terminal import AsJson, echo, explain_recipe_keys, print_answer
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
@@ -39,7 +46,6 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml, sections_at
-from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.systems import filtered, stage_a
 from pipeline_assets.systems.evaluation import evaluation_targets
 
@@ -115,10 +121,9 @@ def dedup(
     if dedup_keys["mode"] != "exact":
         dedup_keys |= {"near": _near_section(near, proposer)}
     else:
-        if proposer != "minhash":
+        if is_typed("proposer"):
             raise UsageError("requires --mode near or both", "--proposer", "omit one of the two options")
-        for name, section in (("", NearRecipe), (".minhash", MinHashRecipe), (".faiss", BinarySketchRecipe)):
-            _raise_if_keys_set(near[name[1:]] if name else near, section, f"near{name}", "--mode near or both")
+        _raise_if_typed(typed_keys(NearRecipe), "near", "--mode near or both")
     recipe = DedupRecipe.from_mapping(dedup_keys, "stage-a dedup")
     caps = RemovalCaps.from_mapping(cap_keys, "--max-removed") if cap_keys else None
     sources = input_corpora(input)
@@ -147,18 +152,16 @@ def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
     Raise UsageError if an option sets a key that only the other proposer has.
     """
     other, section = ("faiss", BinarySketchRecipe) if proposer == "minhash" else ("minhash", MinHashRecipe)
-    own_keys = near_keys.get(proposer, {}).keys()
-    unused = {key: value for key, value in near_keys.get(other, {}).items() if key not in own_keys}
-    _raise_if_keys_set(unused, section, f"near.{other}", f"--proposer {other}")
+    unused = [key for key in typed_keys(section) if key not in near_keys.get(proposer, {})]
+    _raise_if_typed(unused, f"near.{other}", f"--proposer {other}")
     return {key: near_keys[key] for key in ("threshold", "max_compared", proposer) if key in near_keys}
 
 
-def _raise_if_keys_set(keys: RecipeContent, section: type[RecipeSection], section_key: str, needed_option: str) -> None:
-    """Raise UsageError, naming `needed_option`, if a key differs from its default."""
-    for key, value in keys.items():
-        if not isinstance(value, dict) and value != section.model_fields[key].default:
-            where = RecipeKey(f"{section_key}.{key}")
-            raise UsageError(f"requires {needed_option}", where, "add it, or omit this option")
+def _raise_if_typed(keys: Sequence[str], section_key: str, needed_option: str) -> None:
+    """Raise UsageError, naming `needed_option`, about the first of the typed keys."""
+    for key in keys:
+        where = RecipeKey(f"{section_key}.{key}")
+        raise UsageError(f"requires {needed_option}", where, "add it, or omit this option")
 
 
 def explain(

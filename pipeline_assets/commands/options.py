@@ -9,6 +9,7 @@ import inspect
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -28,6 +29,7 @@ from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.recipe_errors import section_types_in
 
 RecipeContent = dict[str, Any]
+_typed_parameters: ContextVar[frozenset[str]] = ContextVar("typed_parameters", default=frozenset())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +83,12 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     option_for = option_finder(options, names)
     settings = {field.name: field for field in signature_parameters(Settings) if field.name not in flat_parameters}
     flat_parameters |= settings
+    context_parameter = _parameter("typer_context", typer.Context, inspect.Parameter.empty)
 
-    def run(**values: Any) -> None:
+    def run(typer_context: typer.Context, **values: Any) -> None:
+        sources = {name: typer_context.get_parameter_source(name) for name in values}
+        typed = (name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
+        _typed_parameters.set(frozenset(typed))
         set_variables({name: values[name] for name in settings})
         ProvenanceRecorder.record_command(running_command())
         try:
@@ -96,12 +102,22 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
             end_bars()
         raise typer.Exit(int(is_yes is False))
 
-    run.__signature__ = inspect.Signature(list(flat_parameters.values()))  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([context_parameter, *flat_parameters.values()])  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(epilog=function.__doc__)(run)
     command = typer.main.get_command(app)
     assert isinstance(command, TyperCommand)
     return command
+
+
+def is_typed(parameter_name: str) -> bool:
+    """Check whether an option of the running command was typed, even with its default value."""
+    return parameter_name in _typed_parameters.get()
+
+
+def typed_keys(section: type[pydantic.BaseModel]) -> list[str]:
+    """List the dotted keys of a section whose options were typed."""
+    return [key.dotted_key for key in _key_options(SectionOptions(section)) if is_typed(key.parameter.name)]
 
 
 def _find_root(values: Mapping[str, object]) -> Path:

@@ -9,9 +9,9 @@ import typer
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
-from pipeline_assets.commands.options import RecipeContent, SectionOptions
+from pipeline_assets.commands.options import RecipeContent, SectionOptions, is_typed
 from pipeline_assets.commands.terminal import AsJson, Root, align, pluralize, print_answer
-from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe, EncodeSection
+from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, parse_model
 from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
 from pipeline_assets.corpus.tokens.losses import losses_to_provenance
@@ -24,7 +24,6 @@ from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelR
 
 ParallelRecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
 _DEFAULT_FILES, _DEFAULT_SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]
-_DEFAULT_VOCAB_SIZE = EncodeRecipe.model_fields["vocab_size"].default
 
 
 def sample(
@@ -78,8 +77,9 @@ def encode(
     if spm_model is not None:
         if not spm_model.is_file():
             raise UsageError("file not found", spm_model, MODEL_HINT)
-        if encode_keys.pop("vocab_size", _DEFAULT_VOCAB_SIZE) != _DEFAULT_VOCAB_SIZE:
+        if is_typed("vocab_size"):
             raise UsageError("cannot be combined with --spm-model", "--vocab-size", "omit it")
+        encode_keys.pop("vocab_size", None)
         parse_model(spm_model.read_bytes(), spm_model)
         encode_keys |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
     options.build_recipe(ParallelRecipe, content | {"encode": encode_keys})
