@@ -36,6 +36,7 @@ from pipeline_assets.corpus.shards.recipe import (
     ShardsSection,
     TrainedTokenizerSection,
     check_licences,
+    check_segment_lengths,
 )
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
@@ -82,7 +83,7 @@ class Stage2Recipe(Recipe):
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
         names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_kinds.check_sources(values)
-        yield from check_licences(values)
+        yield from [*check_licences(values), *check_segment_lengths(values)]
         for section in ("tokenizer", "shards"):
             yield from check_recipe_weights(values, (section, "sources"), names, require_all=False)
         if root is not None:

@@ -147,3 +147,14 @@ def check_licences(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
             fix = "set `license_tag` to it, or `columns.license` to the column that contains it"
             what = f"no licence is set for {section.get('source')}"
             yield RecipeProblem(("sources", position, "license_tag"), what, fix)
+
+
+def check_segment_lengths(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Yield an error for each segment that is shorter than a row of the recipe's own shards."""
+    seq_len = section_at(recipe, "shards").get("seq_len", ShardsRecipe.model_fields["seq_len"].default)
+    segments = [] if recipe.get("shards") is None else sections_at(recipe, "segments", "segments")
+    for position, segment in segments:
+        tokens = segment.get("tokens")
+        if isinstance(tokens, int) and isinstance(seq_len, int) and 0 < tokens < seq_len:
+            what = f"segment {segment.get('name')} has {tokens:,} tokens, fewer than a row of {seq_len:,}"
+            yield RecipeProblem(("segments", "segments", position, "tokens"), what, "request at least one row")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sentencepiece
 from refusals import refusal
-from stage2_build import CODE, INLINE, Change, build, recipe_with, write_datasets
+from stage2_build import CODE, INLINE, Change, build, recipe_with, write_datasets, write_local_mixture
 
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.source_record import read_record
@@ -301,3 +301,17 @@ def test_a_traced_row_is_read_from_its_own_record(built: dict[str, Artifact], ro
 
         assert format_place(row) == f"row {row.row:,}"
         assert record["text" if source == "web" else "content"] == traced.text.part.text
+
+
+def test_a_segment_shorter_than_a_row_is_refused_before_the_shards_exist(tmp_path: Path) -> None:
+    mixture = write_local_mixture(tmp_path)
+    weights = {"first": "0.5", "second": "0.5"}
+
+    def parse(tokens: int) -> Stage2Recipe:
+        segments = [{"name": "one", "tokens": tokens, "weights": weights}]
+        return Stage2Recipe.from_mapping(mixture.content() | {"segments": {"segments": segments}}, "made.yaml")
+
+    assert refusal(lambda: parse(63), UsageError) == (
+        "made.yaml: segment one has 63 tokens, fewer than a row of 64; request at least one row"
+    )
+    assert parse(64).segments is not None
