@@ -128,6 +128,13 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         what, fix = "rows can only be dropped as a whole, got `cut`", "write `drop`, without the section `cut`"
         yield RecipeProblem(("decontamination", "action"), what, fix)
     yield from _check_datasets(recipe, has_rows, has_layout)
+    names = [dataset_key(str(section.get("dataset"))) for _, section in sections_at(recipe, "datasets")]
+    folders = dict.fromkeys(names, "`datasets`") if recipe.get("pools") is not None else {}
+    for number, section in sections_at(recipe, "sealed_pools"):
+        name, folder = str(section.get("dataset")), str(section.get("folder"))
+        if (first := folders.setdefault(name, folder)) != folder:
+            what = f"{name} has pools of {first} and of {folder}"
+            yield RecipeProblem(("sealed_pools", number), what, "score one of them in a recipe of its own")
 
 
 def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeProblem]:

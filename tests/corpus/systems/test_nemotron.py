@@ -268,3 +268,16 @@ def test_the_path_of_a_dataset_must_be_a_folder(name: str, problem: str, tmp_pat
     message = refusal(lambda: SplitFolder(tmp_path / name, "low", {}).choose_files(), UsageError)
 
     assert message == f"{tmp_path / name}: {problem}; correct the dataset's `path`"
+
+
+def test_pools_of_one_dataset_from_two_folders_are_refused() -> None:
+    def score(*folders: str, **sections: Any) -> NemotronRecipe:
+        pools = [{"dataset": "chats", "folder": folder, "splits": [f"low{n}"]} for n, folder in enumerate(folders)]
+        content = {"system": "nemotron", "name": "scored", "scoring": {"model": {"path": "model"}}, **sections}
+        return NemotronRecipe.from_mapping(content | {"sealed_pools": pools}, "scored.yaml")
+
+    built: dict[str, Any] = {"datasets": [dataset(domain="math")], "rows": {}, "deduplicate": {}, "pools": {}}
+    fix = "score one of them in a recipe of its own"
+    assert refusal(lambda: score("a", "b"), UsageError) == f"scored.yaml: chats has pools of a and of b; {fix}"
+    assert refusal(lambda: score("a", **built), UsageError).endswith(f"chats has pools of `datasets` and of a; {fix}")
+    assert len(score("a", "a").sealed_pools) == 2
