@@ -167,7 +167,7 @@ def _build_artifact(
 def _selected_targets(
     recipe: Recipe, key: dg.AssetKey, own: Target, selected_keys: Collection[dg.AssetKey]
 ) -> Iterator[Target]:
-    """Yield the targets that a Dagster run with a step for `own` builds, upstream first.
+    """Yield the targets that a Dagster run with `own` builds, upstream first.
 
     `key` is the asset of `own`. Others with inputs of other recipes are omitted: the run may build these inputs first.
     """

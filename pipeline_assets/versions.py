@@ -71,7 +71,7 @@ def asset_partition(
 ) -> AssetPartition:
     """Return the asset and partition that show an artifact of a recipe.
 
-    `recipe_names` are the names of all recipes. A version of another recipe is a partition of that recipe's asset.
+    `recipe_names` names all recipes. A dated version of a recipe is shown as a partition of that recipe's asset.
     """
     version = parse_version(recipe_name, recipe_names)
     if version is not None:

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.staging import PLAN_FILE, leftover_path
+from pipeline_assets.spine.staging import PLAN_FILE, sibling_path
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -152,7 +152,7 @@ def test_second_run_rewrites_nothing(build: Build, undisturbed: list[str], tmp_p
 def running_demo(tmp_path: Path, demo_root: Path, recipe: HealingRecipe) -> Path:
     """Copy the demo's hub next to a partial snapshot, after which builds use workers."""
     shutil.copytree(demo_root / HUB_FOLDER, tmp_path / "data" / HUB_FOLDER)
-    staging = leftover_path(tmp_path / "data" / recipe.targets()[0].folder, "building", 1)
+    staging = sibling_path(tmp_path / "data" / recipe.targets()[0].folder, "building", 1)
     staging.mkdir(parents=True)
     (staging / PLAN_FILE).write_text("{}")
     return tmp_path / "data"

@@ -53,8 +53,8 @@ from pipeline_assets.spine.staging import (
     PULLED_KEY,
     RECEIPTS_FOLDER,
     fencing_number,
-    leftover_path,
     leftover_target,
+    sibling_path,
     staging_folders,
 )
 
@@ -156,7 +156,7 @@ class Survey:
             elif entry.folder == entry.artifact_folder:
                 with contextlib.suppress(InputError), locked(entry.folder, highest_fence(entry.folder)) as lock:
                     if entry.folder.exists() and not any(map(_is_locked, entry.folder.rglob(".*.lock"))):
-                        durable.rename(entry.folder, leftover_path(entry.folder, "building", lock.fence))
+                        durable.rename(entry.folder, sibling_path(entry.folder, "building", lock.fence))
         now = self._survey_again()
         now._protected |= now._artifacts.keys() - now._hidden.keys()  # what could not be hidden keeps its inputs
         restored = now._hidden.keys() & (now._needed if now.errors else now._find_needed_artifacts())

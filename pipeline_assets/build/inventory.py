@@ -37,7 +37,7 @@ class PartialBuild:
     """Running or interrupted build of an artifact, with its unfinished folders.
 
     Attributes:
-        folders: Staging directories; if none exist, folders that a seal replaced. The oldest is first.
+        folders: Staging directories, oldest first; if none exist, replaced folders that are yet to be removed.
         finished_shards: Number of finished shards by stage, in the newest folder; sorted by stage name.
         last_write: Time of the last change of the newest folder, its plan or its receipts.
         is_sealing: Whether all shards are built and the seal has begun.

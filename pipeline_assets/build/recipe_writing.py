@@ -108,7 +108,7 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
 
 
 def _may_be_kept(target: Target, root: Path) -> bool:
-    """Check whether an artifact lacks inputs, but could stay if they are rebuilt."""
+    """Check whether an artifact remains valid once its missing inputs are rebuilt."""
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or all(try_read_manifest(root / upstream.folder) for upstream in target.upstream):
         return False

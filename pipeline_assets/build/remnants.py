@@ -27,7 +27,7 @@ from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence
-from pipeline_assets.spine.staging import leftover_path, leftover_target
+from pipeline_assets.spine.staging import leftover_target, sibling_path
 
 # `hub` has the demo's published sets, which `forget --published` searches.
 _FOLDERS_WITHOUT_EXPORTS = {CACHE_FOLDER, OBJECT_CACHE_FOLDER, REMOVALS_FOLDER, "dagster", "hub", "rebuilds"}
@@ -171,7 +171,7 @@ def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
             with locked(entry.lock_path, highest_fence(entry.lock_path)) as lock:
                 hidden = entry.folder
                 if entry.is_artifact:
-                    hidden = leftover_path(entry.lock_path, "building", lock.fence)
+                    hidden = sibling_path(entry.lock_path, "building", lock.fence)
                     durable.rename(entry.folder, hidden)
                 remove_hidden_folder(entry.lock_path, hidden)
         except InputError:

@@ -111,7 +111,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
 
 def is_typed(parameter_name: str) -> bool:
-    """Check whether an option of the running command was typed, even with its default value."""
+    """Check whether the user typed an option, even with its default value."""
     return parameter_name in _typed_parameters.get()
 
 

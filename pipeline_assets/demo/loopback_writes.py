@@ -136,7 +136,7 @@ class HubWriter:
         return json_response({"transfer": "basic", "objects": objects})
 
     def store_upload(self, request: HubRequest, sha256: str) -> Response:
-        """Store a large file if its content has the sha256 of its upload address."""
+        """Store a large file if the sha256 of its content is the one in the upload URL."""
         if not self.may_write(request):
             raise HubError(403, "", "The address of this upload is not signed")
         if (upload := request.upload) is None or upload.sha256 != _check_sha256(sha256):

@@ -32,7 +32,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.
             finish_or_undo_seal(target)
         has_partial_work = bool(staging.staging_folders(target))
         # The fencing number in the name is this builder's, so that an earlier one that still runs cannot seal.
-        folder = staging.leftover_path(target, "building", lock.fence)
+        folder = staging.sibling_path(target, "building", lock.fence)
         plan_bytes = json.dumps(plan, sort_keys=True).encode()
         if has_partial_work:
             adopt_staging_dir(target, plan_bytes, folder)

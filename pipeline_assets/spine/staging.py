@@ -232,7 +232,7 @@ def staging_folders(target: Path) -> list[Path]:
     return leftover_folders(target, "building")
 
 
-def leftover_path(target: Path, role: LeftoverRole, fence: int) -> Path:
+def sibling_path(target: Path, role: LeftoverRole, fence: int) -> Path:
     """Return `.NAME.ROLE.NUMBER` next to the target; `fence` is a fencing number."""
     return target.with_name(f".{target.name}.{role}.{fence}")
 
@@ -250,7 +250,7 @@ def leftover_folders(target: Path, role: LeftoverRole) -> list[Path]:
 
 
 def list_leftovers(target: Path) -> list[Path]:
-    """List a target's leftovers: entries next to it with names as in `leftover_path`."""
+    """List a target's leftovers: entries next to it with names as in `sibling_path`."""
     if not target.parent.is_dir():
         return []
     return [path for path in target.parent.iterdir() if leftover_target(path) == target]
@@ -283,7 +283,7 @@ def finish_seal(folder: Path, target: Path, fence: int) -> None:
     elif folder_exchange.exchange(folder, target):
         durable.remove(folder)
     else:
-        old = leftover_path(target, "old", fence)
+        old = sibling_path(target, "old", fence)
         durable.rename(target, old)
         durable.rename(folder, target)
         durable.remove(old)

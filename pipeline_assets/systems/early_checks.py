@@ -32,9 +32,9 @@ from pipeline_assets.spine.errors import UsageError, combine_errors
 
 
 def check_before_build(recipe: Recipe, targets: Sequence[Target], run: Run) -> None:
-    """Raise InputError if a build of some `targets` of a recipe is known to fail later.
+    """Raise InputError if the build of a target is known to fail later.
 
-    Targets that would be skipped because they lack an input are not checked.
+    `targets` belong to the recipe. Those that would be skipped because they lack an input are not checked.
     """
     to_build = [target for target in targets if not lacks_input(target, targets, run.root)]
     if not run.replace:

@@ -50,13 +50,7 @@ from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import sections_at
-from pipeline_assets.systems import early_checks
-from pipeline_assets.systems.checks import (
-    draws_are_deduplicated,
-    no_document_is_outsized,
-    removals_within_caps,
-    unknown_tokens_within_limit,
-)
+from pipeline_assets.systems import checks, early_checks
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 from pipeline_assets.systems.filtered import FILTERED, check_filters, filter_arguments
 
@@ -254,7 +248,7 @@ NORMALIZED = Kind(
         LEDGER_CHECK,
         artifact_check(pages_add_up),
         artifact_check(misnamed_columns.named_columns_have_values, is_blocking=False),
-        artifact_check(no_document_is_outsized, is_blocking=False),
+        artifact_check(checks.no_document_is_outsized, is_blocking=False),
     ),
 )
 
@@ -277,7 +271,7 @@ DEDUPLICATED = Kind(
     Requires that every source of the recipe is filtered.""",
     formats=frozenset({"jsonl", "parquet"}),
     row_store_class=DeduplicatedRows,
-    checks=(FILES_CHECK, LEDGER_CHECK, context_check(removals_within_caps)),
+    checks=(FILES_CHECK, LEDGER_CHECK, context_check(checks.removals_within_caps)),
 )
 
 
@@ -363,9 +357,9 @@ PACKED = Kind(
     checks=(
         FILES_CHECK,
         LEDGER_CHECK,
-        context_check(unknown_tokens_within_limit),
+        context_check(checks.unknown_tokens_within_limit),
         artifact_check(shares_reached, is_blocking=False),
-        context_check(draws_are_deduplicated, is_blocking=False),
+        context_check(checks.draws_are_deduplicated, is_blocking=False),
     ),
 )
 

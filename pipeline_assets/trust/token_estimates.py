@@ -28,7 +28,7 @@ def missing_segment_tokens(
     built_manifests: Mapping[Path, Manifest | None],
     root: Path,
 ) -> dict[str, int]:
-    """Return the tokens that segments need beyond those of each corpus; omit corpora with enough."""
+    """Return how many tokens segments lack, by corpus; omit corpora with enough."""
     from pipeline_assets.corpus.shards.recipe import SegmentsRecipe  # loads what `--help` does not need
 
     needed, missing = SegmentsRecipe.from_content(segments.recipe).tokens_by_corpus(), dict[str, int]()

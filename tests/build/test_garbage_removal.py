@@ -27,7 +27,7 @@ from pipeline_assets.spine.lineage import collect_chain
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Identity, Manifest
 from pipeline_assets.spine.opening import open_staging_dir
-from pipeline_assets.spine.staging import leftover_path
+from pipeline_assets.spine.staging import sibling_path
 
 pytestmark = pytest.mark.usefixtures("_only_graphs")
 GRAPHS = st.lists(st.tuples(st.sampled_from("xyz"), st.sets(st.integers(0, 4), max_size=2)), min_size=1, max_size=5)
@@ -134,7 +134,7 @@ def test_removal_after_a_kill_restores_the_inputs_of_a_finished_build(tmp_path: 
     build_graph(root, "words", {"a": ("one", ())}).unlink()
     with unsealed(root, tmp_path / "outside") as seal:
         folder = root / "graph" / "words" / "a"
-        folder.rename(leftover_path(folder, "building", 2))  # by a removal that is killed
+        folder.rename(sibling_path(folder, "building", 2))  # by a removal that is killed
         seal()
 
     assert collect(root) == []
@@ -142,7 +142,7 @@ def test_removal_after_a_kill_restores_the_inputs_of_a_finished_build(tmp_path: 
     assert sealed_in(root) == {"graph/words/a", "graph/new/x"}
     assert_whole(root)
     shutil.rmtree(root / "graph" / "new")
-    folder.rename(leftover_path(folder, "building", 2))
+    folder.rename(sibling_path(folder, "building", 2))
     assert collect(root) == ["graph/words/.a.building.2"]
     assert sealed_in(root) == set()
 

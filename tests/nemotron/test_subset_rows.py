@@ -235,7 +235,7 @@ def test_an_id_in_several_splits_is_traced_to_each(built: tuple[Path, dict[str, 
 
     traced = trace_id(store, "b")
 
-    assert [row.places[0][1].shard.split("/")[2].partition("-")[0] for row in traced] == ["MCQ", "RQA"]
+    assert [row.row_parts[0][1].shard.split("/")[2].partition("-")[0] for row in traced] == ["MCQ", "RQA"]
     assert [row.text.source.file for row in traced] == names
 
 

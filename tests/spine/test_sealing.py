@@ -16,7 +16,7 @@ from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
-from pipeline_assets.spine.staging import leftover_path
+from pipeline_assets.spine.staging import sibling_path
 
 
 def test_seal_moves_exactly_the_named_files(target: Path) -> None:
@@ -205,7 +205,7 @@ def test_partly_removed_leftover_is_cleaned_up(target: Path) -> None:
 
 def test_artifact_is_restored_after_a_crash_between_the_renames(target: Path) -> None:
     artifact = build(target)
-    target.rename(leftover_path(target, "old", 7))
+    target.rename(sibling_path(target, "old", 7))
 
     recover(target)
 

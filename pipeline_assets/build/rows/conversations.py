@@ -52,7 +52,7 @@ def _display_names(artifact: str, json_key: str) -> DisplayNames:
 
 
 def _split_of_file(path: str) -> str:
-    """Return the split of a path: `math/low` of `hard/math/low-00000-of-00001.parquet`."""
+    """Return the split of a path: `math/low` of `all/math/low-00000-of-00001.parquet`."""
     return path.partition("/")[2].rsplit("-", 3)[0]
 
 

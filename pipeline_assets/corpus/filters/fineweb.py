@@ -2,7 +2,7 @@
 
 Source: Penedo et al. 2024 (FineWeb, arXiv 2406.17557), section 3.5. The measures equal those of datatrove's
 FineWebQualityFilter. Lines without text are ignored. A line is short if it has at most `short_line_characters`. The
-characters in copies of earlier lines are divided by all characters except line feeds. CRLF counts as one line feed.
+share of repeated lines counts characters, without line feeds. CRLF counts as one line feed.
 """
 
 from collections.abc import Iterator

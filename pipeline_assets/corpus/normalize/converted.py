@@ -132,7 +132,7 @@ def finish_source(
     finalized = finalize_shards(staging, named, source.derive_id, settings)
     counts = total_counts([*finalized, Receipt([], source.unsharded_counts)])
     places = (receipt.notes[_NUL_NOTE] for receipt in receipts if _NUL_NOTE in receipt.notes)
-    first_nul = next((f" (the first: {format_reject(Reject(file, row, 'U+0000'))})" for file, row in places), "")
+    first_nul = next((f" (the first: {formatter(Reject(file, row, 'U+0000'))})" for file, row in places), "")
     check_document_counts(counts, where or staging.target, fix, first_nul)
     rejects = gather_rejects(staging, receipts, finalized, settings.zstd_level)
     return BuildResult(
@@ -144,7 +144,7 @@ def finish_source(
 
 
 def check_document_counts(counts: Mapping[str, int], where: object, fix: str, first_nul: str = "") -> None:
-    """Raise InputError if there are no documents, or over 1 % had NUL characters, of which `first_nul` names one."""
+    """Raise InputError without documents, or if over 1 % had NULs, as in `first_nul`."""
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if 100 * with_nul > documents:
         what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %{first_nul}"

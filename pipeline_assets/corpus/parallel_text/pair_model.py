@@ -64,7 +64,7 @@ def parse_model(model_bytes: bytes, where: Path) -> SentencePieceModel:
 
 
 def char_coverage(model: SentencePieceModel, texts: Sequence[str]) -> str:
-    """Measure the share of characters (not whitespace) that are pieces, as a decimal."""
+    """Return the share of non-whitespace characters with own pieces, as decimal text."""
     counts = Counter(character for text in texts for character in text if not character.isspace())
     is_unknown, piece_id = model.processor.is_unknown, model.processor.piece_to_id
     known = sum(count for character, count in counts.items() if not is_unknown(piece_id(character)))

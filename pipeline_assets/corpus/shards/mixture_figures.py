@@ -53,9 +53,9 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 
 
 def write_mixture_figures(inventory: Artifact) -> Path:
-    """Write the figures to JSON files in the recipe's `mixtures/`; return this folder.
+    """Write an inventory's figures to JSON files in `mixtures/`; return this folder.
 
-    Remove earlier figures of a tokenizer or filters that no shard in the inventory was built with.
+    Earlier figures of a tokenizer or of filters are removed if no shard in the inventory uses them.
     """
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES_FOLDER, _corpus_figures(inventory)

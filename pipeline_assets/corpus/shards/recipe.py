@@ -150,7 +150,7 @@ def check_licences(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
 
 
 def check_segment_lengths(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """Yield an error for each segment that is shorter than a row of the recipe's own shards."""
+    """Yield an error for each segment that is shorter than a row of shards."""
     seq_len = section_at(recipe, "shards").get("seq_len", ShardsRecipe.model_fields["seq_len"].default)
     segments = [] if recipe.get("shards") is None else sections_at(recipe, "segments", "segments")
     for position, segment in segments:

@@ -1,6 +1,6 @@
 """Notes that are stored with the rows of a source.
 
-README.md        source, commit, amount and date of retrieval; not part of the digest, because it contains a date
+README.md        source, commit, size, date of retrieval; not part of the digest, because it contains a date
 DATASET_CARD.md  the dataset's card at the commit; only for hub datasets
 LICENSES.md      for each licence: number of documents, bytes of text, and terms
 """
