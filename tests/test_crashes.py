@@ -80,8 +80,8 @@ def find_damage(root: Path, recipe: HealingRecipe) -> list[Damage]:
     [
         pytest.param(engine, seed, marks=[] if seed in fast_seeds else pytest.mark.slow)
         for engine, seeds, fast_seeds in (
-            (INLINE, range(8), range(4)),
-            (FORK, range(8, 17), range(8, 12)),
+            (INLINE, range(8), range(2)),
+            (FORK, range(8, 17), range(8, 10)),
             (SPAWN, range(17, 20), (18,)),
         )
         for seed in seeds
@@ -197,7 +197,7 @@ def test_killed_command_leaves_no_process_and_is_resumed(
     [
         pytest.param("demo", signal.SIGINT, marks=pytest.mark.slow),
         ("run healing_text_v1", signal.SIGINT),
-        ("run healing_text_v1", signal.SIGHUP),
+        pytest.param("run healing_text_v1", signal.SIGHUP, marks=pytest.mark.slow),
         pytest.param("run healing_text_v1", signal.SIGTERM, marks=pytest.mark.slow),
     ],
     ids=["demo, Ctrl-C", "Ctrl-C", "SIGHUP", "SIGTERM"],

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from crash_cases import CASES, INLINE, Case, Sources
+from crash_cases import CASES, INLINE, SMALL_NAMES, Case, Sources
 from crash_points import list_steps
 from crash_proof import Proof
 from power_loss import Disk, Tree, followed, write_tree
@@ -22,8 +22,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.temporary_names import is_temporary
 
 ALONE = [case for case in CASES if case.engine is INLINE]
-SMALL_SYSTEMS = ("words", "snapshot", "selection", "split", "dataset", "stage A: raw", "stage A: evaluation", "stage 2")
-SMALL = [case for case in ALONE if case.name.startswith(SMALL_SYSTEMS)]
+SMALL = [case for case in ALONE if case.name.startswith(SMALL_NAMES)]
 SNAPSHOT = next(case for case in ALONE if case.name == "snapshot without links")
 
 

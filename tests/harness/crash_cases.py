@@ -238,6 +238,8 @@ def _inline_and_forked(name: str, start: Work, work: Work, stride: int = 1) -> l
     return [Case(name, start, work, stride=stride), Case(name, start, work, FORKED, stride=4 * stride)]
 
 
+# Beginnings of the names of cases that are quick to run and to repeat.
+SMALL_NAMES = ("words", "snapshot", "selection", "split", "dataset", "stage A: raw", "stage A: evaluation", "stage 2")
 _SCORING = [(Victim.ALL, 1), (Victim.PARENT, 4), (Victim.WORKER, 4)]  # each start of workers loads the model
 CASES = [
     *(Case("words: build", _nothing, _ENGLISH, engine, victim) for engine, victim in _ENGINES),

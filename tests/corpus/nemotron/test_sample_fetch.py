@@ -53,7 +53,7 @@ def write_files(folder: Path, files: dict[str, bytes]) -> list[SourceFile]:
 
 
 @pytest.mark.parametrize("rows", [1, 16, 40, 10_000])
-@pytest.mark.parametrize("longest", [40, 3000, 30_000])
+@pytest.mark.parametrize("longest", [40, 3000, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_rows_equal_a_sample_of_the_whole_files(rows: int, longest: int, sampler: Sampler, tmp_path: Path) -> None:
     files = {"a.jsonl": lines(1 + 200_000 // longest, longest, 1), "b.jsonl": lines(20, longest, 2), "c.jsonl": b""}
 
