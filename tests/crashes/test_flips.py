@@ -1,6 +1,7 @@
 """Flipped bits in inputs of a build and in leftovers of a killed one.
 
-See `flip_proof`. Seeded flips of every third case run always, of all cases under `slow`; benchmarks/flips.py makes a thousand, and prints a table.
+See `flip_proof`. Seeded flips of every third case run always, of all cases under `slow`. benchmarks/flips.py makes a
+thousand, and prints a table.
 """
 
 import random
