@@ -64,7 +64,7 @@ def hub_request_hook() -> Callable[["httpx2.Request"], object]:
 
 
 def hub_client_factory() -> Callable[[], "httpx2.Client"]:
-    """Return the client factory of `huggingface_hub`; the public API can only set it."""
+    """Return `huggingface_hub`'s client factory, for which its API has only a setter."""
     from huggingface_hub.utils import _http
 
     return _http._GLOBAL_CLIENT_FACTORY

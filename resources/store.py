@@ -175,5 +175,5 @@ class Tokenizer(dg.ConfigurableResource):
         return Path(self.path).absolute() if self.path else None
 
     def encoder(self) -> HarmonyEncoder:
-        """Return the encoder that builds use, loaded once per process."""
+        """Return the encoder for builds, which is loaded once per process."""
         return load_encoder(self.sha256, self._configured_path())

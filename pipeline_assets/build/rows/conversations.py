@@ -84,7 +84,7 @@ class ConversationRows(FileRows):
     fate = _fate_by_source_row
 
     def find(self, row_id: str) -> list[int]:
-        """Return the number of each split's first row with this id."""
+        """Return the row number of the first row with this id in each split that has one."""
         numbers: dict[str, int] = {}
         for name in self.rows_by_file:
             split = _split_of_file(name)

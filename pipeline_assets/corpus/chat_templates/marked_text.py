@@ -143,7 +143,7 @@ def encode_row(
 def require_tokenizer(template: str | None, tokenizer: Tokenizer | None) -> HfTokenizer:
     """Return `tokenizer`; raise InputError if it is not the chat template's tokenizer.
 
-    None stands for the o200k Harmony tokenizer, which no chat template uses.
+    A `tokenizer` of None is o200k Harmony, which no chat template uses, so it raises.
     """
     expected = str(template).rpartition(" ")[2]
     if isinstance(tokenizer, HfTokenizer) and tokenizer.sha256 == expected:

@@ -1,8 +1,8 @@
-"""Rendering with a chat template that proves the position of each message.
+"""Rendering with a chat template, with a proof of the position of each message.
 
 A conversation is rendered twice: as it is, and with a unique mark in place of each content. Where the second text has a
-mark, the first must have the content: unchanged, without whitespace at its ends, or as JSON. All other text must be
-equal. Only the marks of reasoning may be missing.
+mark, the first must have the content that the mark replaces, either unchanged, stripped or as JSON. All other text must
+be equal. Only the marks of reasoning may be missing.
 """
 
 import itertools

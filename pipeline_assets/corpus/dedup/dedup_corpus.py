@@ -22,7 +22,7 @@ from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
 from pipeline_assets.corpus.dedup.kept_documents import SAMPLES_NOTE, write_kept_documents
 from pipeline_assets.corpus.dedup.neighbours import load_faiss
 from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS, DedupRecipe, NearRecipe
-from pipeline_assets.corpus.dedup.signature_store import SeenStore, open_stores, store_names
+from pipeline_assets.corpus.dedup.signature_store import SeenStore, open_stores, seen_store_names
 from pipeline_assets.corpus.dedup.sketches import POISON_ROWS_NOTE, sketch_corpus
 from pipeline_assets.corpus.dedup.sorted_runs import Runs
 from pipeline_assets.corpus.dedup.verify import find_edges
@@ -151,7 +151,7 @@ def write_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
 
 def _edge_rows(edges: pa.Table, seen_stores: Sequence[SeenStore]) -> pa.Table:
     shared, size, other = (to_numpy(edges[name]) for name in ("shared", "shingles", "other_shingles"))
-    ids = (edges["doc_id"], edges["other_doc_id"], store_names(to_numpy(edges["earlier"]), seen_stores))
+    ids = (edges["doc_id"], edges["other_doc_id"], seen_store_names(to_numpy(edges["earlier"]), seen_stores))
     unchanged = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))
     similarity, containment = to_arrow(shared / (size + other - shared)), to_arrow(shared / size)
     return pa.table([*ids, *unchanged, similarity, containment], schema=EDGE_SCHEMA)

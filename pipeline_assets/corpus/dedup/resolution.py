@@ -23,7 +23,7 @@ from pipeline_assets.corpus.dedup.decision import DECISION_RULE, Decision, Outco
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies
-from pipeline_assets.corpus.dedup.signature_store import SeenStore, store_names
+from pipeline_assets.corpus.dedup.signature_store import SeenStore, seen_store_names
 from pipeline_assets.corpus.dedup.sketches import IDS_WORK_FOLDER
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, ranges_between, read_rows, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, to_numpy, to_table
@@ -223,7 +223,7 @@ def _exact_drop_decisions(
     original_decisions: dict[int, _DropDecision] = {}
     if dropped_originals_file is not None:
         original_decisions = _near_drop_decisions(read_rows(dropped_originals_file, np.unique(firsts)), seen_stores)
-    columns = (copies["number"], copies["first_id"], store_names(to_numpy(copies["first"]), seen_stores))
+    columns = (copies["number"], copies["first_id"], seen_store_names(to_numpy(copies["first"]), seen_stores))
     rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
     decisions = {}
     for first_number, number, first_id, seen_in in rows:
@@ -237,7 +237,7 @@ def _near_drop_decisions(table: pa.Table, seen_stores: Sequence[SeenStore]) -> d
     shared, size, other = (to_numpy(table[name]) for name in ("shared", "shingles", "other_shingles"))
     firsts = to_numpy(table["first"])
     measured = (document_numbers(firsts), shared / (size + other - shared), shared / size)
-    columns = (table["number"], table["first_id"], store_names(firsts, seen_stores))
+    columns = (table["number"], table["first_id"], seen_store_names(firsts, seen_stores))
     rows = zip(*(column.to_pylist() for column in columns), *(values.tolist() for values in measured), strict=True)
     return {
         number: _DropDecision(first, "near_duplicate", first_id, similarity, containment, None, seen_in)

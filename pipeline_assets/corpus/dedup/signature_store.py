@@ -121,7 +121,7 @@ def read_with_seen_rows(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> p
     return pa.concat_tables(tables)
 
 
-def store_names(priorities: NDArray[np.uint64], seen_stores: Sequence[SeenStore]) -> pa.StringArray:
+def seen_store_names(priorities: NDArray[np.uint64], seen_stores: Sequence[SeenStore]) -> pa.StringArray:
     """Return the name of each document's store; null for documents of the new corpus."""
     bounds = np.array([store.first_number + store.document_count for store in seen_stores], np.uint64)
     positions = np.searchsorted(bounds, document_numbers(priorities), side="right")  # first store that ends beyond it
