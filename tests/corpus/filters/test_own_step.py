@@ -73,7 +73,7 @@ def test_step_gets_the_text_that_other_filters_keep(stepped: Stepped) -> None:
     [
         RunSettings(1),
         RunSettings(2),
-        RunSettings(2, start_method="spawn"),
+        pytest.param(RunSettings(2, start_method="spawn"), marks=pytest.mark.slow),
         pytest.param(RunSettings(2, engine="ray"), marks=pytest.mark.slow),
     ],
     ids=["one worker", "two workers", "spawned", "ray"],

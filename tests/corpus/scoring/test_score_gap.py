@@ -99,6 +99,7 @@ def test_equal_differences_give_an_interval_of_zero_width(tmp_path: Path) -> Non
     assert gap.second_better_share == 0
 
 
+@pytest.mark.slow
 def test_interval_matches_the_standard_error_of_a_ratio(tmp_path: Path) -> None:
     """The gap is a ratio of sums; its standard error is in Cochran 1977, chapter 6."""
     dice, rows = random.Random(5), 3000

@@ -51,7 +51,11 @@ def build_files(build_set: Build, root: Path, inputs: Path, settings: RunSetting
     return files | {"digest": artifact.manifest.digest.encode()}
 
 
-VICTIMS = [(Victim.ALL, RunSettings(), 1), (Victim.WORKER, FORKED, 3), (Victim.PARENT, FORKED, 3)]
+VICTIMS = [
+    (Victim.ALL, RunSettings(), 1),
+    (Victim.WORKER, FORKED, 3),
+    pytest.param(Victim.PARENT, FORKED, 3, marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(
