@@ -112,8 +112,7 @@ def _may_be_kept(target: Target, root: Path) -> bool:
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or all(try_read_manifest(root / upstream.folder) for upstream in target.upstream):
         return False
-    identity = sealed.identity
-    return (identity.recipe, identity.stage, identity.tokenizer) == (target.recipe, target.stage, target.tokenizer)
+    return target.has_settings_of(sealed.identity)
 
 
 def _raise_if_used(target: Target, root: Path) -> None:

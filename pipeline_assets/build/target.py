@@ -22,7 +22,7 @@ from pipeline_assets.spine.artifact import (
 )
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import Manifest, StageVersion
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.replacement import ReplacedError
 from pipeline_assets.spine.staging import WORK_FILES_VERSION
 
@@ -236,6 +236,10 @@ class Target:
         listed = read_removals(root).positions[-1] if self.kind.applies_removals else ""
         spec = self.build_spec() | {"inputs": self.inputs(root), "work_files": WORK_FILES_VERSION}
         return spec | ({REMOVALS_KEY: listed} if listed else {})
+
+    def has_settings_of(self, identity: Identity) -> bool:
+        """Check whether a sealed identity has this target's recipe, stage and tokenizer."""
+        return (identity.recipe, identity.stage, identity.tokenizer) == (self.recipe, self.stage, self.tokenizer)
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
         """Return why a manifest is stale; None if it matches or the target is external."""

@@ -12,7 +12,6 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
-from pipeline_assets.corpus.nemotron.pools import source_split
 from pipeline_assets.corpus.normalize.sources import (
     FileSource,
     LocalSource,
@@ -27,8 +26,9 @@ from pipeline_assets.corpus.readers.whole_files import extractor_versions
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, require_gpu, require_torch
 from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.corpus.stores.object_store import ObjectStore
-from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
+from pipeline_assets.spine.artifact import open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.errors import UsageError, combine_errors
+from pipeline_assets.systems.scoring import missing_split_error, splits_of_pools
 
 
 def check_before_build(recipe: Recipe, targets: Sequence[Target], run: Run) -> None:
@@ -56,10 +56,9 @@ def check_occupied(targets: Iterable[Target], root: Path) -> None:
     with equal content.
     """
     for target in targets:
-        if target.upstream and not target.members and (sealed := try_read_manifest(root / target.folder)) is not None:
-            built = sealed.identity.recipe, sealed.identity.stage, sealed.identity.tokenizer
-            if built != (target.recipe, target.stage, target.tokenizer):
-                raise_if_occupied(target, root, replace=False)
+        sealed = try_read_manifest(root / target.folder) if target.upstream and not target.members else None
+        if sealed is not None and not target.has_settings_of(sealed.identity):
+            raise_if_occupied(target, root, replace=False)
 
 
 def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
@@ -98,20 +97,10 @@ def _check_splits_of_pools(targets: Iterable[Target], needed: Container[Path], r
     for target in targets:
         if target.stage.name == SCORES_STAGE.name and target.upstream[0].folder in needed:
             pools, split = open_artifact(root / target.upstream[0].folder), target.recipe["split"]
-            if split not in _splits_of_pools(pools) and not target.matches_recipe(root):
+            if split not in splits_of_pools(pools) and not target.matches_recipe(root):
                 errors.append(missing_split_error(pools, split))
     if errors:
         raise combine_errors(errors)
-
-
-def missing_split_error(pools: Artifact, split: str) -> UsageError:
-    """Return the error about a split in `sealed_pools` of which the pools have no row."""
-    what, found = f"no pool has a row of the split {split}", ", ".join(_splits_of_pools(pools)) or "none"
-    return UsageError(what, pools.folder, f"omit or correct it in `sealed_pools`; splits with rows: {found}")
-
-
-def _splits_of_pools(pools: Artifact) -> list[str]:
-    return sorted({source_split(file.path) for file in pools.manifest.identity.files})
 
 
 def _check_model_folders(targets: Iterable[Target], root: Path) -> None:

@@ -38,13 +38,12 @@ from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
-from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import run_unfinished_shards
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.staging import WORK_FOLDER, StagingView
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
-from pipeline_assets.systems.early_checks import missing_split_error
 
 _RAW_KIND_NAME = "nemotron/raw"
 
@@ -166,6 +165,17 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
         return None
     name, revision, files = raw_pin.read_hub_pin(open_artifact(run.root / target.folder).manifest)
     return HubFileSet(name, revision, {file.path: file for file in files})
+
+
+def missing_split_error(pools: Artifact, split: str) -> UsageError:
+    """Return the error about a split in `sealed_pools` of which the pools have no row."""
+    what, found = f"no pool has a row of the split {split}", ", ".join(splits_of_pools(pools)) or "none"
+    return UsageError(what, pools.folder, f"omit or correct it in `sealed_pools`; splits with rows: {found}")
+
+
+def splits_of_pools(pools: Artifact) -> list[str]:
+    """List the splits that have rows in the files of pools, sorted."""
+    return sorted({source_split(file.path) for file in pools.manifest.identity.files})
 
 
 @contextlib.contextmanager
