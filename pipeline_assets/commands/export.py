@@ -15,7 +15,7 @@ from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import SetsKeys
 from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes, pluralize, print_lines
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
-from pipeline_assets.corpus.tokens.sealed_losses import read_losses
+from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.artifact import Artifact, check_record_path

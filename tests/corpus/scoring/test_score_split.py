@@ -34,7 +34,7 @@ from tiny_tokenizer import save_tokenizer
 
 from pipeline_assets.build.checks import run_checks
 from pipeline_assets.corpus.scoring import score_split
-from pipeline_assets.corpus.tokens.sealed_losses import read_losses
+from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
