@@ -154,9 +154,7 @@ def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGrou
 
 def _build_group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None) -> DocumentGroup:
     owner = corpus if seen_in is None else _find_seen_corpus(lineage, corpus, seen_in)
-    kept = None
-    if owner is not None:
-        kept = GroupMember(owner, next(find_decisions(owner, doc_id=[kept_id])))
+    kept = None if owner is None else GroupMember(owner, next(find_decisions(owner, doc_id=[kept_id])))
     dropped = [
         GroupMember(corpus, decision)
         for decision in find_decisions(corpus, duplicate_of=[kept_id])

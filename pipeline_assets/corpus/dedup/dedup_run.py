@@ -51,11 +51,6 @@ class DedupRun:
     seen_stores: Sequence[SeenStore] = ()
 
     @property
-    def worker_bytes(self) -> int:
-        """Memory for data of one worker, in bytes."""
-        return worker_bytes(self.settings)
-
-    @property
     def document_count(self) -> int:
         """Number of documents in stores and shards, including poison rows."""
         return sum(store.document_count for store in self.seen_stores) + sum(shard.rows for shard in self.shards)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in, worker_bytes
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen_rows
 from pipeline_assets.corpus.dedup.sketches import HASHES_WORK_FOLDER
@@ -49,7 +49,7 @@ def divide_keys_by_memory(dedup: DedupRun, runs: Runs, seen_runs: Sequence[SeenR
     A row of `runs` takes `row_bytes` of memory, and a row of `seen_runs` a quarter of that.
     """
     rows = sum(run.rows for run in runs) + sum(runs.row_count for runs in seen_runs) // _SEEN_ROWS_PER_ROW
-    return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)
+    return divide_keys(dedup.staging, runs, worker_bytes(dedup.settings) // row_bytes, rows)
 
 
 def find_copies_in_range(key_range: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:

@@ -95,20 +95,19 @@ def propose_neighbours(
     """
     load_faiss().omp_set_num_threads(1)
     queries = _read_sketches(block.table(), copies_file, source_starts, recipe)
-    seen_blocks = (table for runs in seen_runs for table in runs.tables())
-    earlier_blocks = (replace(block, range_number=number).table() for number in range(block.range_number))
-    blocks = itertools.chain(seen_blocks, earlier_blocks)
-    earlier = (_read_sketches(table, copies_file, source_starts, recipe) for table in blocks)
-    candidate_blocks = itertools.chain(earlier, [queries])
-    near_pairs = (
-        near
-        for candidates in candidate_blocks
-        for near in _find_near_pairs(queries, candidates, recipe, max_compared, device)
-    )
+
+    def near_pairs() -> Iterator[NDArray[np.uint64]]:
+        yield np.empty((2, 0), np.uint64)  # so that at least one run is written
+        seen = (table for runs in seen_runs for table in runs.tables())
+        earlier = (replace(block, range_number=number).table() for number in range(block.range_number))
+        for table in itertools.chain(seen, earlier):
+            candidates = _read_sketches(table, copies_file, source_starts, recipe)
+            yield from _find_near_pairs(queries, candidates, recipe, max_compared, device)
+        yield from _find_near_pairs(queries, queries, recipe, max_compared, device)
+
     files: list[OutputFile] = []
     proposed = 0
-    no_pairs = np.empty((2, 0), np.uint64)  # so that at least one run is written
-    for group in group_by_size(itertools.chain([no_pairs], near_pairs), lambda near: near.shape[1], RUN_PAIRS):
+    for group in group_by_size(near_pairs(), lambda near: near.shape[1], RUN_PAIRS):
         pairs = np.concatenate(group, axis=1)
         proposed += pairs.shape[1]
         files.append(write_pairs(folder, f"{block.name}-{len(files):05d}", pairs))

@@ -25,9 +25,6 @@ class _SourceCounts(msgspec.Struct, rename={"rows_in": "in"}):
     near_duplicate: int
 
 
-_CountsBySource = dict[str, _SourceCounts]
-
-
 class RemovalCaps(SourceCaps):
     """Caps on the dropped fraction of each source; they do not affect the output."""
 
@@ -46,7 +43,7 @@ class RemovalCaps(SourceCaps):
     def evaluate(self, deduplicated: Manifest) -> Verdict:
         """Check that no source lost more documents than its cap allows."""
         try:
-            by_source = convert(deduplicated.identity.counts.get("by_source"), _CountsBySource)
+            by_source = convert(deduplicated.identity.counts.get("by_source"), dict[str, _SourceCounts])
         except msgspec.ValidationError as error:
             return Verdict(False, f"the manifest has no document counts by source: {error}")
         passed, summaries = [], []

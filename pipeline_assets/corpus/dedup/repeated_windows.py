@@ -71,26 +71,19 @@ def select_in_shard(
         for documents, poison_rows in read_documents(shard, window, _decoder):
             crashing_rows.extend(poison_rows)
             texts = [(row, entry.text) for row, entry in documents if entry.license_tag not in refused_licences]
-            selected = select_windows([text.encode() for _, text in texts], recipe.window_bytes, recipe.every)
-            rows = np.fromiter((row for row, _ in texts), np.int64, len(texts))
-            yield selected.hashes, np.repeat(rows, selected.window_counts)
+            utf8 = [text.encode() for _, text in texts]
+            hashes, window_counts = select_windows(utf8, recipe.window_bytes, recipe.every)
+            yield hashes, np.repeat(np.fromiter((row for row, _ in texts), np.int64, len(texts)), window_counts)
 
     for group in group_by_size(blocks(), lambda block: len(block[0]), _RUN_ROWS):
-        hashes, rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
-        name = f"{_WINDOWS_FOLDER}/{shard.name}.{len(files):05d}.run"
-        files.append(_write_run(folder, name, hashes, rows, first_number))
+        all_hashes, all_rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
+        hashes, documents = sorted_pairs(all_hashes, all_rows.astype(np.uint64))
+        is_distinct = is_first_in_group(hashes, documents)
+        hashes, rows = hashes[is_distinct], documents[is_distinct].astype(np.int64)
+        windows = np.bincount(rows)[rows].astype(np.uint32)  # rows of each document, repeated at each of its rows
+        columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": windows}
+        files.append(write_run(folder, f"{_WINDOWS_FOLDER}/{shard.name}.{len(files):05d}.run", to_table(columns)))
     return Receipt(files, {}, {_POISON_ROWS_NOTE: crashing_rows})
-
-
-def _write_run(
-    folder: StagingView, name: str, hashes: NDArray[np.uint64], rows: NDArray[np.int64], first_number: int
-) -> OutputFile:
-    hashes, documents = sorted_pairs(hashes, rows.astype(np.uint64))
-    is_distinct = is_first_in_group(hashes, documents)
-    hashes, rows = hashes[is_distinct], documents[is_distinct].astype(np.int64)
-    windows = np.bincount(rows)[rows].astype(np.uint32)  # rows of each document, repeated at each of its rows
-    columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": windows}
-    return write_run(folder, name, to_table(columns))
 
 
 _ROW_BYTES = 120  # memory per row, with its sorted and its written copy

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.corpus_shard import corpus_shards, sum_by_source
 from pipeline_assets.corpus.dedup.dedup_corpus import prepare_run
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in, worker_bytes
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import BANDS_FOLDER, DOCUMENTS_FILE, HASHES_FOLDER, SKETCHES_FOLDER
 from pipeline_assets.corpus.dedup.sketches import (
@@ -77,7 +77,7 @@ def _write_runs(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> Iterator
     for work_folder, folder in _STORE_FOLDERS.items():
         if runs := files_in(sketch_receipts, work_folder):
             schema = pa.schema([field.with_nullable(False) for field in dedup.read_run(runs[0]).schema])
-            ranges = divide_keys(dedup.staging, runs, dedup.worker_bytes // _ROW_BYTES)
+            ranges = divide_keys(dedup.staging, runs, worker_bytes(dedup.settings) // _ROW_BYTES)
             tables = (_sort_by_key(key_range.table(), schema) for key_range in ranges)
             yield _write_parquet(dedup, f"{folder}/all.parquet", tables, schema)
 

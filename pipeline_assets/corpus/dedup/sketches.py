@@ -24,7 +24,7 @@ from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow
 from pipeline_assets.corpus.partial_documents import RAW_DECODER, RawDocument, decode_columns
 from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
-from pipeline_assets.spine.stage import Window
+from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staged_input import NOT_DIGESTED
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView, total_counts
 from pipeline_assets.spine.task import Task
@@ -32,7 +32,6 @@ from pipeline_assets.spine.task import Task
 IDS_WORK_FOLDER, HASHES_WORK_FOLDER, BANDS_WORK_FOLDER, BITS_WORK_FOLDER, ID_HASHES_WORK_FOLDER = (
     f"{WORK_FOLDER}/{name}" for name in ("ids", "hashes", "bands", "bits", "id_hashes")
 )
-SKETCH_STAGE = "sketches"  # name of the stage
 POISON_ROWS_NOTE, _FIRST_NUMBER_NOTE = "fatal", "first_number"
 _MAX_FLOAT = sys.float_info.max
 _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
@@ -65,16 +64,16 @@ def sketch_shard(
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     crashing_rows: list[int] = []
     files: list[OutputFile] = []
-    pending = empty = [_sketch_documents([], shard, recipe, counts)]
-    written = 0
-    for documents, poison_rows in read_documents(shard, window, RAW_DECODER):
-        crashing_rows += poison_rows
-        pending = [*pending, _sketch_documents(documents, shard, recipe, counts)]
-        if counts["documents"] - written >= _RUN_DOCUMENTS:
-            files += _write_runs(pending, shard, folder, len(files))
-            pending, written = empty, counts["documents"]
-    if counts["documents"] > written or not files:
-        files += _write_runs(pending, shard, folder, len(files))
+
+    def blocks() -> Iterator[dict[str, pa.Table]]:
+        yield _sketch_documents([], shard, recipe, counts)  # so that each shard has files
+        for documents, poison_rows in read_documents(shard, window, RAW_DECODER):
+            crashing_rows.extend(poison_rows)
+            if documents:
+                yield _sketch_documents(documents, shard, recipe, counts)
+
+    for group in group_by_size(blocks(), lambda tables: tables[IDS_WORK_FOLDER].num_rows, _RUN_DOCUMENTS):
+        files += _write_runs(group, shard, folder, len(files))
     return Receipt(files, dict(counts), {POISON_ROWS_NOTE: crashing_rows, _FIRST_NUMBER_NOTE: first_number.value})
 
 
@@ -176,7 +175,7 @@ def sketch_shards(dedup: DedupRun) -> list[Receipt]:
     firsts = [FirstNumber(shard.first_number) for shard in dedup.shards]
     pairs = zip(dedup.shards, firsts, strict=True)
     tasks = [Task.bind(sketch_shard, shard.unnumbered, first, dedup.recipe) for shard, first in pairs]
-    sketch_receipts = dedup.run_tasks(SKETCH_STAGE, tasks)
+    sketch_receipts = dedup.run_tasks("sketches", tasks)
     return [
         receipt if receipt.notes[_FIRST_NUMBER_NOTE] == first.value else _renumber(receipt, first.value, dedup.staging)
         for receipt, first in zip(sketch_receipts, firsts, strict=True)
@@ -203,19 +202,17 @@ def _check_ids(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> None:
     repeat = find_first_repeat(id_runs)
     if repeat is None:
         return
-    runs = files_in(sketch_receipts, IDS_WORK_FOLDER)
-    doc_id = dedup.read_run(runs[repeat.shard])["doc_id"][repeat.row]
-    documents = [_documents_with_id(doc_id, dedup.read_run(run)) for run in runs]
-    first, second, *_ = np.sort(np.concatenate(documents)).tolist()
-    what = f"{doc_id} is the id of {_describe_row(dedup, first)} and of {_describe_row(dedup, second)}"
-    raise InputError(what, dedup.staging.target, f"remove one of these sources, or {ID_COLUMN_FIX}")
-
-
-def _documents_with_id(doc_id: pa.Scalar, table: pa.Table) -> NDArray[np.uint64]:
     import pyarrow.compute as pc
 
-    is_match = to_bools(pc.equal(table["doc_id"].combine_chunks(), doc_id))
-    return document_numbers(to_numpy(table["order"])[is_match])
+    tables = [dedup.read_run(run) for run in files_in(sketch_receipts, IDS_WORK_FOLDER)]
+    doc_id = tables[repeat.shard]["doc_id"][repeat.row]
+    numbers: list[int] = []
+    for table in tables:
+        is_match = to_bools(pc.equal(table["doc_id"].combine_chunks(), doc_id))
+        numbers += document_numbers(to_numpy(table["order"])[is_match]).tolist()
+    first, second, *_ = sorted(numbers)
+    what = f"{doc_id} is the id of {_describe_row(dedup, first)} and of {_describe_row(dedup, second)}"
+    raise InputError(what, dedup.staging.target, f"remove one of these sources, or {ID_COLUMN_FIX}")
 
 
 def _describe_row(dedup: DedupRun, document_number: int) -> str:

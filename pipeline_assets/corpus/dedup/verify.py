@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.bitmap import bitmap_contains
-from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in, min_tasks
+from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in, min_tasks, worker_bytes
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.minhash import shingle_sets
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
@@ -42,7 +42,6 @@ _SETS_FOLDER, _EDGES_FOLDER = f"{WORK_FOLDER}/sets", f"{WORK_FOLDER}/edges"
 _JOINT_INDEX_FILE = f"{WORK_FOLDER}/sets.index"
 _PAIR_ROW_BYTES = 250  # memory per row, with its sorted and its written copy
 _SHINGLE_BYTES = 24  # memory per shingle, with its copy in the array of all sets
-_SETS_DIVISOR = 2  # sets may use half of a worker's memory
 _INDEX_DTYPE = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
@@ -50,9 +49,12 @@ def find_edges(dedup: DedupRun, receipts: Sequence[Receipt], recipe: NearRecipe)
     """Verify pairs of `receipts`; return receipts of `write_sets` and `verify_pairs`."""
     pair_runs = files_in(receipts)
     compared = dedup.document_bitmap(pair_runs, "later", "earlier")
-    words = recipe.proposer.shingle_words
-    bits_by_shard = ((shard, pack_member_bits(shard, compared)) for shard in dedup.shards)
-    to_write = (Task.bind(write_sets, shard.unnumbered, bits, words, _SETS_FOLDER) for shard, bits in bits_by_shard)
+    to_write = []
+    for shard in dedup.shards:
+        numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
+        member_bits = np.packbits(bitmap_contains(numbers, compared)).tobytes()
+        shingle_words = recipe.proposer.shingle_words
+        to_write.append(Task.bind(write_sets, shard.unnumbered, member_bits, shingle_words, _SETS_FOLDER))
     set_receipts = dedup.run_tasks("shingle", to_write)
     corpus_files = [
         ShingleSetFiles(shard.first_number, *(dedup.staging.path(file.path) for file in receipt.files))
@@ -61,7 +63,7 @@ def find_edges(dedup: DedupRun, receipts: Sequence[Receipt], recipe: NearRecipe)
     ]
     seen = (files for store in dedup.seen_stores for files in store.set_files)
     sets_index = join_indices([*seen, *corpus_files], dedup.staging.path(_JOINT_INDEX_FILE))
-    sets_bytes = dedup.worker_bytes // _SETS_DIVISOR
+    sets_bytes = worker_bytes(dedup.settings) // 2  # the other half is for pairs and their results
     common = (sets_index, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
     task_rows = -(-sum(run.rows for run in pair_runs) // min_tasks(dedup.settings))
     by_later = divide_keys(dedup.staging, pair_runs, max(min(sets_bytes // _PAIR_ROW_BYTES, task_rows), 1))
@@ -69,21 +71,13 @@ def find_edges(dedup: DedupRun, receipts: Sequence[Receipt], recipe: NearRecipe)
     return set_receipts, dedup.run_tasks("edges", to_verify)
 
 
-def pack_member_bits(shard: CorpusShard, bitmap: NDArray[np.uint8]) -> bytes:
-    """Return a bit for each document of a shard, starting at the highest of each byte.
-
-    The bit of a document is set if the document is in `bitmap`.
-    """
-    own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
-    return np.packbits(bitmap_contains(own_numbers, bitmap)).tobytes()
-
-
 def write_sets(
     shard: CorpusShard, member_bits: bytes, shingle_words: int, sets_folder: str, window: Window, folder: StagingView
 ) -> Receipt:
     """Write the shingle sets of the documents whose bits are set in `member_bits`.
 
-    The sets and their index are written to `sets_folder` if any bit is set. Counts: `compared` documents.
+    The first document has the highest bit of the first byte. The sets and their index are written to `sets_folder` if
+    any bit is set. Counts: `compared` documents.
     """
     is_compared = np.unpackbits(np.frombuffer(member_bits, np.uint8), count=shard.rows).astype(np.bool_)
     if not is_compared.any():
@@ -235,18 +229,14 @@ def _split_blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: in
     start = 0
     while start < pairs.shape[1] or not start:
         block = pairs[:, start : start + (1 << 16)]
-        while block.shape[1] > 1 and int(sets.sizes(_distinct_documents(block)).sum()) > max_shingles:
+        while block.shape[1] > 1 and int(sets.sizes(np.unique(document_numbers(block))).sum()) > max_shingles:
             block = block[:, : block.shape[1] // 2]
         yield block
         start += max(block.shape[1], 1)
 
 
-def _distinct_documents(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.unique(document_numbers(pairs))
-
-
 def _verify_block(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
-    documents = _distinct_documents(pairs)
+    documents = np.unique(document_numbers(pairs))
     ids, hashes, offsets = sets.fetch(documents)
     later_sets, earlier_sets = np.searchsorted(documents, document_numbers(pairs))
     shared = np.empty(len(later_sets), np.int64)

@@ -10,7 +10,6 @@ in a document is a multiple of `divisor`, the window with the smallest hash is s
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +21,15 @@ from pipeline_assets.corpus.packing.hashed_order import split_mix
 _ONE_64, _MAX_HASH = np.uint64(1), np.uint64(2**64 - 1)
 
 
-class SelectedWindows(NamedTuple):
-    """Selected windows of all documents, in the order of the texts.
+def select_windows(
+    texts: Sequence[bytes], window_bytes: int, divisor: int
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Select windows of UTF-8 texts by the rule in this module's docstring.
 
-    Attributes:
-        hashes: Hash of each selected window; a window that occurs repeatedly has repeated entries.
-        window_counts: Number of selected windows of each document, at least 1.
+    Returns:
+        The hash of each selected window, text after text; a window that occurs repeatedly has repeated entries. Then
+        the number of selected windows of each text, at least 1.
     """
-
-    hashes: NDArray[np.uint64]
-    window_counts: NDArray[np.int64]
-
-
-def select_windows(texts: Sequence[bytes], window_bytes: int, divisor: int) -> SelectedWindows:
-    """Select windows of UTF-8 texts by the rule in this module's docstring."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
     text = np.frombuffer(b"".join(texts), np.uint8)
@@ -44,7 +38,7 @@ def select_windows(texts: Sequence[bytes], window_bytes: int, divisor: int) -> S
     hashes = np.empty(len(text) + len(texts) + 1, np.uint64)
     window_counts = np.empty(len(texts), np.int64)
     selected = _fill_windows(text, offsets, window_bytes, np.uint64(divisor), hashes, window_counts)
-    return SelectedWindows(hashes[:selected].copy(), window_counts)
+    return hashes[:selected].copy(), window_counts
 
 
 @compiled

@@ -136,8 +136,8 @@ def test_shard_reports_its_own_rows(tmp_path: Path) -> None:
 
 def select_hashes(texts: list[bytes], window_bytes: int = 256, every: int = 64) -> list[list[int]]:
     """Return the selected hashes of each text."""
-    windows = select_windows(texts, window_bytes, every)
-    return [part.tolist() for part in np.split(windows.hashes, np.cumsum(windows.window_counts)[:-1])]
+    hashes, window_counts = select_windows(texts, window_bytes, every)
+    return [part.tolist() for part in np.split(hashes, np.cumsum(window_counts)[:-1])]
 
 
 def random_text(size: int, seed: int) -> bytes:
