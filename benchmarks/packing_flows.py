@@ -15,6 +15,7 @@ from pathlib import Path
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
+from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
@@ -41,7 +42,8 @@ def pack(strategy: str, folder: Path, workers: int, rows: int) -> None:
     target = folder / "built" / "packed"
     shutil.rmtree(target.parent, ignore_errors=True)
     with open_staging_dir(target, {}) as building:
-        content = pack_corpus(building, shards, recipe, RunSettings(workers), datetime.datetime.now(datetime.UTC))
+        now = datetime.datetime.now(datetime.UTC)
+        content = pack_corpus(building, shards, recipe, TokenizerFile(recipe.tokenizer), RunSettings(workers), now)
         files = [*content.files, *content.labels]
         stage = StageVersion("benchmark", 1)
         identity = Identity(

@@ -325,13 +325,15 @@ def packed_target(section: packing.PackSection, recipe_name: str, folder: Path, 
 def _pack(job: Job) -> BuildResult:
     from pipeline_assets.corpus.corpus_shard import corpus_shards
     from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
+    from pipeline_assets.corpus.tokens.families import TokenizerFile
 
     corpora, root = job.upstream_by_name(), job.run.root
     recipe = packing.PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
     raise_if_source_empty(corpora, find_deduplicated_corpus(job.upstream[0], root), recipe.weights or ())
     path = job.target.external_inputs.path if isinstance(job.target.external_inputs, packing.TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), job.run.settings.vocabulary if path is None else root / path
-    content = pack_corpus(job.staging, corpus_shards(corpora), recipe, job.run.settings, now, file)
+    tokenizer = TokenizerFile(recipe.tokenizer, file)
+    content = pack_corpus(job.staging, corpus_shards(corpora), recipe, tokenizer, job.run.settings, now)
     used = {} if path is None else {packing.TOKENIZER_FILE_KEY: str(path)}
     return replace(content, provenance={**content.provenance, **used})
 

@@ -18,6 +18,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import PackedSet
 from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PACK_STAGE, PackRecipe
+from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, Driver
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -100,9 +101,9 @@ def pack(
     driver: Driver = "gigatoken",
 ) -> Artifact:
     target = Target(unknown_kind("made/packed", PACK_STAGE), "packed", Path("packed"), {"pack": rules.content()})
-    own = settings or RunSettings()
+    own, file = settings or RunSettings(), TokenizerFile(rules.tokenizer, tokenizer, driver)
     return build_target(
-        target, folder, lambda building: pack_corpus(building, shards, rules, own, NOON, tokenizer, driver), False, {}
+        target, folder, lambda building: pack_corpus(building, shards, rules, file, own, NOON), False, {}
     )
 
 

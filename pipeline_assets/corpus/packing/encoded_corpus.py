@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, DocumentShard
-from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, warm_up_tokenizer
+from pipeline_assets.corpus.tokens.encode import DocumentTable, encode_shard, warm_up_tokenizer, with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses, losses_to_provenance
 from pipeline_assets.spine.engine import RunSettings, StageRunner, limit_workers, stage_runner
@@ -80,12 +80,18 @@ def encode_corpus(
 ) -> EncodedCorpus:
     """Encode the shards of a corpus.
 
-    `run_stage` of the result runs later stages in the same workers.
+    If gigatoken and tiktoken encode a text differently, tiktoken encodes everything again. `run_stage` of the result
+    runs later stages in the same workers.
 
     Raises:
         InputError: A shard is damaged, or the tokenizer file is not valid.
-        OracleMismatchError: Two libraries encode a text differently.
     """
+    return with_oracle_fallback(tokenizer, lambda used: _encode(shards, used, staging, settings))
+
+
+def _encode(
+    shards: Sequence[CorpusShard], tokenizer: TokenizerFile, staging: StagingDir, settings: RunSettings
+) -> EncodedCorpus:
     sizes = [shard.file.stat().st_size for shard in shards]
     settings = replace(limit_workers(staging, settings, sizes), max_growth_bytes=_GROWTH_BYTES)
     to_encode = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]

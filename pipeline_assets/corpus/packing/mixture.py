@@ -63,19 +63,15 @@ class SourceDraws:
 
 
 @dataclass(frozen=True)
-class CutDraw:
-    """Draw of only the first `tokens` tokens of a source's next document."""
-
-    source_number: int
-    tokens: int
-
-
-@dataclass(frozen=True)
 class Draws:
-    """Draws of each source, and the cut draw, if the budget ends within a document."""
+    """Draws of each source, and the cut draw, if the budget ends within a document.
+
+    The cut draw has the first `cut_tokens` tokens of the next document of source number `cut_source`.
+    """
 
     source_draws: Sequence[SourceDraws]
-    cut: CutDraw | None
+    cut_source: int | None = None
+    cut_tokens: int = 0
 
 
 class Mixture:
@@ -114,12 +110,12 @@ class Mixture:
             draws, documents = drawn[number], len(self.sources[number].lengths)
             tokens = int(self.epoch_lengths(number, draws.epochs)[draws.next_epoch_documents])
             if tokens > missing:
-                return Draws(drawn, CutDraw(number, missing))
+                return Draws(drawn, number, missing)
             deficits[number] -= tokens
             is_epoch_end = draws.next_epoch_documents + 1 == documents
             epochs, partial = (draws.epochs + 1, 0) if is_epoch_end else (draws.epochs, draws.next_epoch_documents + 1)
             drawn[number] = SourceDraws(epochs, partial, draws.tokens + tokens)
-        return Draws(drawn, None)
+        return Draws(drawn)
 
     def _draw_prefix(self, source_number: int, tokens: int) -> SourceDraws:
         """Draw the whole epochs of a source that fit in `tokens`, then part of the next.

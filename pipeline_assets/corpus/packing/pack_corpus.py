@@ -12,7 +12,6 @@ import itertools
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
@@ -35,9 +34,7 @@ from pipeline_assets.corpus.packing.plan_format import RECIPE_NOTE, PlanFiles, r
 from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
 from pipeline_assets.corpus.packing.rows import write_rows
 from pipeline_assets.corpus.packing.summary import format_ratio
-from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings
@@ -106,18 +103,14 @@ def pack_corpus(
     staging: StagingDir,
     shards: Sequence[CorpusShard],
     recipe: PackRecipe,
+    tokenizer: TokenizerFile,
     settings: RunSettings,
     created_at: datetime.datetime,
-    tokenizer_file: Path | None = None,
-    driver: Driver = "gigatoken",
 ) -> BuildResult:
     """Pack a corpus into rows of equal length.
 
-    Files: the layout of `formats.memmap`, and rejects. If gigatoken and tiktoken encode a text differently, tiktoken
-    encodes everything again.
-
-    `created_at` is the time in `meta.json`, `driver` the library that encodes. Without `tokenizer_file`, the file of
-    o200k Harmony is used, which ships with the program; any other tokenizer needs a file.
+    Files: the layout of `formats.memmap`, and rejects. `tokenizer` is the file of `recipe.tokenizer`; `created_at` is
+    the time in `meta.json`.
 
     Raises:
         UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer lacks the
@@ -125,26 +118,7 @@ def pack_corpus(
         InputError: A shard is damaged, or the tokenizer file is not valid.
         RetryableError: The free disk space is too small for the rows.
     """
-    ordered = sort_by_source(shards, recipe)
-    tokenizer = TokenizerFile(recipe.tokenizer, tokenizer_file, driver)
-    return with_oracle_fallback(tokenizer, lambda used: _pack(staging, ordered, recipe, settings, created_at, used))
-
-
-def _plan(encoded_shards: Sequence[EncodedShard], recipe: PackRecipe, window: Window, folder: StagingView) -> Receipt:
-    # Only the worker that plans loads the compiled code.
-    from pipeline_assets.corpus.packing.plan import plan_rows
-
-    return plan_rows(encoded_shards, window, folder, recipe)
-
-
-def _pack(
-    staging: StagingDir,
-    shards: Sequence[CorpusShard],
-    recipe: PackRecipe,
-    settings: RunSettings,
-    created_at: datetime.datetime,
-    tokenizer: TokenizerFile,
-) -> BuildResult:
+    shards = sort_by_source(shards, recipe)
     if recipe.num_seqs is not None:
         _check_disk_space(staging, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
@@ -166,7 +140,7 @@ def _pack(
     document_tables = regroup_rows(drawn_documents.tables(), SCHEMA)
     outputs = [
         OutputFile(INPUT_IDS_FILE, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
-        _concatenate_frames(staging, index_files, INDEX_FILE),
+        _concatenate_frames(staging, index_files),
         write_table(staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, document_tables, SCHEMA),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),
@@ -205,6 +179,13 @@ def _pack(
     )
 
 
+def _plan(encoded_shards: Sequence[EncodedShard], recipe: PackRecipe, window: Window, folder: StagingView) -> Receipt:
+    # Only the worker that plans loads the compiled code.
+    from pipeline_assets.corpus.packing.plan import plan_rows
+
+    return plan_rows(encoded_shards, window, folder, recipe)
+
+
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
     """Raise RetryableError if the rows exceed the free disk space.
 
@@ -221,17 +202,17 @@ def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
         raise RetryableError(what, staging.target, f"free disk space, {fix}")
 
 
-def _concatenate_frames(staging: StagingDir, files: Iterable[OutputFile], name: str) -> OutputFile:
-    """Join staged `.jsonl.zst` files as separate zstd frames in the file `name`.
+def _concatenate_frames(staging: StagingDir, files: Iterable[OutputFile]) -> OutputFile:
+    """Join staged `.jsonl.zst` files as separate zstd frames of the index.
 
     Nothing is compressed again, and a line can be read without decompressing the files before it.
     """
     content, rows = hashlib.sha256(), 0
-    with DurableFile(staging.path(name)) as file:
+    with DurableFile(staging.path(INDEX_FILE)) as file:
         for staged in files:
             path = staging.path(staged.path)
             for block in read_line_blocks(path):
                 content.update(block)
             file.append(path, staged.bytes, staged.sha256)
             rows += staged.rows
-    return OutputFile(name, rows, file.bytes_written, file.sha256, content.hexdigest())
+    return OutputFile(INDEX_FILE, rows, file.bytes_written, file.sha256, content.hexdigest())

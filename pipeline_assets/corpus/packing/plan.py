@@ -42,7 +42,7 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
     taken: list[NDArray[np.uint32]] = []
     cut, first_draw, first_taken = None, 0, 0
     for number, (source, source_draws) in enumerate(zip(mixture.sources, draws.source_draws, strict=True)):
-        is_cut = draws.cut is not None and draws.cut.source_number == number
+        is_cut = draws.cut_source == number
         # Documents of the last epoch: those drawn whole, then the cut one, if it is of this source.
         order = mixture.epoch_order(number, source_draws.epochs)[: source_draws.next_epoch_documents + is_cut]
         stop, stop_taken = source.first_document + len(source.lengths), first_taken + len(order)
@@ -53,9 +53,9 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
         last = order[-1:].copy()
         order.sort()
         taken.append(order)
-        if draws.cut is not None and is_cut:
+        if is_cut:
             position = int(np.searchsorted(order, last[0]))  # of the cut document in the sorted order
-            cut = first_draw + source_draws.epochs * sources[-1].document_count + position, draws.cut.tokens
+            cut = first_draw + source_draws.epochs * sources[-1].document_count + position, draws.cut_tokens
         first_draw, first_taken = first_draw + sources[-1].draw_count, stop_taken
     if first_draw > MAX_ITEMS:
         what = f"packing is limited to {MAX_ITEMS:,} documents, got {first_draw:,}"

@@ -61,8 +61,7 @@ def write_rows(
     doc_ids: list[str] = [""] * len(segments.documents)
     sources: list[str] = [""] * len(segments.documents)
     for shard, numbers, documents in _segments_by_shard(row_range, segments):
-        pieces = (segments.starts[numbers], segments.lengths[numbers], segments.positions[numbers])
-        _copy_segments(shard, documents, *pieces, row_bytes)
+        _copy_segments(shard, documents, segments, numbers, row_bytes)
         ids = shard.table.doc_ids.take(to_arrow(documents)).to_pylist()
         for segment, doc_id in zip(numbers.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
@@ -114,18 +113,19 @@ def _segments_by_shard(
 def _copy_segments(
     shard: EncodedShard,
     documents: NDArray[np.int64],
-    starts: NDArray[np.int32],
-    lengths: NDArray[np.int32],
-    positions: NDArray[np.int64],
+    segments: _Segments,
+    numbers: NDArray[np.int64],
     row_bytes: memoryview,
 ) -> None:
-    """Copy segments of one shard's documents to their positions in the rows.
+    """Copy the segments `numbers` from a shard's `documents`, which ascend, to the rows.
 
-    `documents` has ascending numbers of documents in the shard. Starts and lengths count tokens of the document;
-    positions count tokens of the flattened rows. Raise RetryableError if the encoded ids of a document have changed.
+    Raise RetryableError if the encoded ids of a document have changed.
     """
-    columns = (starts, lengths, positions, shard.table.tokens[documents])
-    in_bytes = [(column.astype(np.int64) * memmap.TOKEN_DTYPE.itemsize).tolist() for column in columns]
+    columns = (column[numbers] for column in (segments.starts, segments.lengths, segments.positions))
+    in_bytes = [
+        (column.astype(np.int64) * memmap.TOKEN_DTYPE.itemsize).tolist()
+        for column in (*columns, shard.table.tokens[documents])
+    ]
     last, ids = -1, memoryview(b"")  # the last document that was divided, and its ids
     with TokenReader(shard) as reader:
         for document, start, length, position, size in zip(documents.tolist(), *in_bytes, strict=True):

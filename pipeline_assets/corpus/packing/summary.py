@@ -55,17 +55,13 @@ def shares_reached(packed: Artifact) -> Verdict:
         weight = Fraction(source_counts["asked_share"])
         reached = Fraction(source_counts["packed_tokens"], counts["tokens"])
         if abs(reached - weight) > _TOLERANCE * weight:
-            reason = _deviation_reason(source_counts, is_short=reached < weight)
+            requested, text_tokens = source_counts["asked_tokens"], source_counts["text_tokens"]
+            mean = text_tokens // max(source_counts["documents"], 1)
+            cause = "its next document is longer than the rest" if reached < weight else "its last document exceeds it"
+            reason = f"its share is {requested:,} tokens, and {cause}; its documents have {mean:,} on average"
             deviations.append(f"{source}: requested {float(weight):.2%}, reached {float(reached):.2%} ({reason})")
     numbers = {source: source_counts["share"] for source, source_counts in counts["by_source"].items()}
     return Verdict(not deviations, "; ".join(deviations) or "each source is within a tenth of its weight", numbers)
-
-
-def _deviation_reason(counts: Mapping[str, Any], is_short: bool) -> str:
-    """Explain why a source's tokens are below its share (`is_short`), or above it."""
-    requested, mean = counts["asked_tokens"], counts["text_tokens"] // max(counts["documents"], 1)
-    reason = "its next document is longer than the rest" if is_short else "its last document exceeds it"
-    return f"its share is {requested:,} tokens, and {reason}; its documents have {mean:,} on average"
 
 
 def preview_packed(packed: Artifact) -> list[dict[str, str]]:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline_assets.corpus.packing.mixture import Mixture, MixtureSource, bisect_largest_budget
+from pipeline_assets.corpus.packing.mixture import Mixture, bisect_largest_budget
 from pipeline_assets.corpus.packing.recipe import ResolvedPack
 from pipeline_assets.corpus.packing.strategies import count_best_fit_rows, count_pieces
 from pipeline_assets.spine.errors import RecipeKey, UsageError
@@ -40,7 +40,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 
     def count_rows(budget: int) -> int:
         draws = mixture.draw(budget)
-        pieces = count_pieces(np.array([draws.cut.tokens] if draws.cut else [], np.int32), seq_len)
+        pieces = count_pieces(np.array([draws.cut_tokens], np.int32), seq_len)
         for number, drawn in enumerate(draws.source_draws):
             partial = mixture.epoch_lengths(number, drawn.epochs)[: drawn.next_epoch_documents]
             pieces += drawn.epochs * epoch_pieces[number] + count_pieces(partial, seq_len)
@@ -69,8 +69,10 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     needed = math.ceil(source.weight * requested_tokens)
     epochs = _format_decimal(Fraction(needed, source.tokens), 3, rounds_up=True)
     cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
+    texts = source.rejected + len(source.lengths)
+    rejected = f" ({source.rejected:,} of its {texts:,} texts can't be encoded)" if source.rejected else ""
     what = (
-        f"{rows} {needed:,} tokens of {source.name}, which has {source.tokens:,}{_describe_rejected(source)}: "
+        f"{rows} {needed:,} tokens of {source.name}, which has {source.tokens:,}{rejected}: "
         f"{epochs} epochs, but its cap is {cap}"
     )
     if available >= requested_tokens and not is_only:
@@ -78,13 +80,6 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     elif available >= recipe.seq_len and not is_only and not possible_rows:
         fixes.append("lower its weight and request fewer rows")
     return UsageError(what, RecipeKey("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
-
-
-def _describe_rejected(source: MixtureSource) -> str:
-    """Describe the rejected texts of a source; return '' if no text was rejected."""
-    if not source.rejected:
-        return ""
-    return f" ({source.rejected:,} of its {source.rejected + len(source.lengths):,} texts can't be encoded)"
 
 
 def _round_down(value: Fraction) -> str:

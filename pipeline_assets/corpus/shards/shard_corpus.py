@@ -24,7 +24,6 @@ from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, Encoded
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY
 from pipeline_assets.corpus.packing.token_reader import TokenReader
 from pipeline_assets.corpus.shards.recipe import Dtype, ShardsRecipe
-from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import DurableFile
@@ -70,19 +69,8 @@ def shard_corpus(
             too short for one row, or the tokenizer lacks the end-of-document token.
         InputError: A shard or the tokenizer file is damaged, or the tokenizer returns an id beyond its vocabulary.
     """
-    dtype = recipe.dtype_for(load_tokenizer(tokenizer).vocabulary_size)
-    return with_oracle_fallback(tokenizer, lambda by: _build_shards(staging, shards, recipe, by, dtype, settings))
-
-
-def _build_shards(
-    staging: StagingDir,
-    shards: Sequence[CorpusShard],
-    recipe: ShardsRecipe,
-    tokenizer: TokenizerFile,
-    dtype: Dtype,
-    settings: RunSettings,
-) -> BuildResult:
     library = load_tokenizer(tokenizer)
+    dtype = recipe.dtype_for(library.vocabulary_size)
     corpus = encode_corpus(shards, tokenizer, staging, settings)
     read = total_counts(corpus.receipts)
     rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
