@@ -29,11 +29,9 @@ def expected_hash(path: Path, explicit_sha256: str = "") -> str:
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
     """Describe a SentencePiece model: piece counts, special ids, an encoded sample.
 
-    Special ids that the model lacks are -1. If `expected_sha256` is empty, the hash is read from the checksum.json next
-    to the model. If that file is missing or names another model, `is_expected` is None. Raise UsageError if
+    Special ids that the model lacks are -1. If `expected_sha256` is empty, `is_expected` is None. Raise UsageError if
     `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
     """
-    expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits")
     actual = hashlib.sha256(path.read_bytes()).hexdigest()

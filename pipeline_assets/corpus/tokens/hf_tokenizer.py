@@ -44,13 +44,12 @@ class HfTokenizer(Tokenizer):
     def __init__(
         self,
         backend: "tokenizers.Tokenizer",
+        recipe: FileTokenizerRecipe,
         path: Path,
-        end_of_document_id: int,
+        special_ids: Mapping[str, int],
         padding_id: int,
         forbidden_ids: set[int],
-        special_ids: Mapping[str, int],
         loss_counter: LossCounter | None,
-        recipe: FileTokenizerRecipe,
     ) -> None:
         """Wrap a loaded tokenizer; switch off truncation, padding and special tokens.
 
@@ -58,9 +57,8 @@ class HfTokenizer(Tokenizer):
         """
         self.recipe, self.sha256, self.path = recipe, recipe.sha256, path
         self.added_tokens = [token.content for token in backend.get_added_tokens_decoder().values()]
-        self.special_ids = special_ids
-        self.end_of_document_id = end_of_document_id
-        self.padding_id = padding_id
+        self.special_ids, self.padding_id = special_ids, padding_id
+        self.end_of_document_id = special_ids[recipe.end_of_document]
         self._counter = loss_counter
         backend.no_truncation()
         backend.no_padding()
@@ -131,14 +129,13 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "p
         known = ", ".join(list(special)[:5]) or "none"
         fix = f"name the token that ends a document; it has {known}"
         raise UsageError(what, RecipeKey(f"{section}.end_of_document"), fix)
-    end = special[recipe.end_of_document]
-    model = content["model"]
+    end, model = special[recipe.end_of_document], content["model"]
     unknown = model.get("unk_id")  # id of text that the vocabulary lacks; -1 if missing
     unknown = vocabulary.get(model.get("unk_token") or "", -1) if unknown is None else int(unknown)
     never_text, losses = set(special.values()) - {unknown}, _make_loss_counter(content, library, vocabulary, unknown)
     padding = _padding_id(library, vocabulary, path)
     padding = padding if padding in never_text else end
-    return HfTokenizer(library, path, end, padding, never_text | {end}, special, losses, recipe)
+    return HfTokenizer(library, recipe, path, special, padding, never_text | {end}, losses)
 
 
 def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
@@ -154,9 +151,8 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
     try:
         added: list[dict[str, Any]] = json.loads(path.read_bytes()).get("added_tokens") or []
     except (ValueError, AttributeError) as error:
-        raise InputError(
-            f"not a valid tokenizer.json ({error})", path, "use a folder with all files of the model"
-        ) from None
+        fix = "use a folder with all files of the model"
+        raise InputError(f"not a valid tokenizer.json ({error})", path, fix) from None
     special = [token["content"] for token in added if token.get("special")]
     # Without the id of a control token, every text would be misread.
     missing = [control for control in CONTROL_TOKENS if control not in special] if is_harmony else []
@@ -164,9 +160,8 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
         what = f"lacks the special tokens {', '.join(missing)} of Harmony" if missing else "has no special tokens"
         fix = "use a model that was trained on Harmony, or add these tokens to its tokenizer and its embeddings"
         raise InputError(f"the model's tokenizer {what}", folder, fix)
-    recipe = FileTokenizerRecipe(
-        family="hf_tokenizer", sha256=file_sha256(path), end_of_document=END if is_harmony else special[0]
-    )
+    end = END if is_harmony else special[0]
+    recipe = FileTokenizerRecipe(family="hf_tokenizer", sha256=file_sha256(path), end_of_document=end)
     return load_hf_tokenizer(recipe, path)
 
 
@@ -186,9 +181,8 @@ def _check_ids(added_tokens: Sequence[dict[str, Any]], vocabulary: dict[str, int
     """Raise InputError if an id exceeds int32, or loading changed an added token's id."""
     for token in added_tokens:
         if vocabulary.get(token["content"]) != token["id"]:
-            what = (
-                f"{token['content']!r} has id {token['id']} in the file, {vocabulary.get(token['content'])} when loaded"
-            )
+            loaded = vocabulary.get(token["content"])
+            what = f"{token['content']!r} has id {token['id']} in the file, {loaded} when loaded"
             raise InputError(what, path, "use a file whose ids have no gap")
     if not vocabulary or max(vocabulary.values()) >= _MAX_IDS:
         what = f"the largest id is {max(vocabulary.values(), default=None)}"
@@ -202,10 +196,9 @@ def _make_loss_counter(
     from tokenizers.pre_tokenizers import ByteLevel
 
     model, steps = content["model"], json.dumps([content.get("normalizer"), content.get("pre_tokenizer")])
-    byte_tokens = (
-        {f"<0x{byte:02X}>" for byte in range(256)} if model.get("byte_fallback") else set(ByteLevel.alphabet())
-    )
-    has_bytes = model.get("byte_fallback") or ("merges" in model and '"ByteLevel"' in steps)
+    falls_back = model.get("byte_fallback")
+    byte_tokens = {f"<0x{byte:02X}>" for byte in range(256)} if falls_back else set(ByteLevel.alphabet())
+    has_bytes = falls_back or ("merges" in model and '"ByteLevel"' in steps)
     removes = _TEXT_REMOVAL_PATTERN.search(steps) is not None
     if has_bytes and vocabulary.keys() >= byte_tokens and not removes:
         return None

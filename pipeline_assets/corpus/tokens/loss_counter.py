@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 
-_BLANK_MARK, _REPLACEMENT_CHARACTER = (
-    "\u2581",
-    "\ufffd",
-)  # spaces of SentencePiece and Metaspace; bytes that are not UTF-8
+_BLANK_MARK = "\u2581"  # spaces of SentencePiece and Metaspace
+_REPLACEMENT_CHARACTER = "\ufffd"  # bytes that are not UTF-8
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,8 @@
 
 import functools
 import hashlib
-import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,16 +11,16 @@ from typing import Any
 import msgspec
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
-from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
+from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_structs
 from pipeline_assets.corpus.packing.hashed_order import hashed_order
 from pipeline_assets.corpus.partial_documents import DocumentText
-from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.describe import CHECKSUM_FILE
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT_PIECE, FIGURES_FILE, TrainRecipe, model_name
 from pipeline_assets.corpus.tokens.unigram import MEMORY_PER_BYTE, train_unigram
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -42,43 +40,31 @@ _encoder = msgspec.json.Encoder()
 logger = logging.getLogger("corpusmill")
 
 
-@dataclass(frozen=True)
-class RankLimits:
-    """Limits for document ranks; a rank is a 64-bit hash of seed and document id.
-
-    Attributes:
-        sample: Documents with a rank below this limit are in the training sample.
-        held_out: Documents with a rank from `sample` up to this limit are held out for measurements.
-    """
-
-    sample: int
-    held_out: int
-
-
-def _rank_limits(corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe) -> dict[str, RankLimits]:
+def _rank_limits(corpora: Mapping[str, Artifact], recipe: TrainRecipe) -> dict[str, tuple[int, int]]:
     limits = {}
     for name, share in recipe.sources.items():
         available = max(corpora[name].manifest.identity.counts["text_bytes"], 1)
         sample = min(Fraction(share) * recipe.sample_bytes / available, Fraction(1))
         held_out = min(sample + Fraction(_MEASURED_BYTES, available), Fraction(1))
-        limits[name] = RankLimits(int(sample * 2**64), int(held_out * 2**64))
+        limits[name] = int(sample * 2**64), int(held_out * 2**64)
     return limits
 
 
 def draw_shard(
-    shard: DocumentShard,
+    shard: CorpusShard,
     window: Window,
     folder: StagingView,
-    limits: Mapping[str, RankLimits],
+    limits: Mapping[str, tuple[int, int]],
     seed: str,
     zstd_level: int,
 ) -> Receipt:
     """Write the texts of a shard's sampled and held-out documents as JSON strings.
 
-    The receipt has a file of sampled texts and a file of held-out texts. `limits` has the limits of each source; the
-    shard's source is the first part of its path.
+    The receipt has a file of sampled texts and a file of held-out texts. A document's rank is a 64-bit hash of `seed`
+    and its id. `limits` has two ranks for each source: documents below the first are sampled; other documents below the
+    second are held out, for measurements.
     """
-    limit, rejects = limits[shard.path.partition("/")[0]], list[Reject]()
+    (sample_limit, measured_limit), rejects = limits[shard.source], list[Reject]()
     names = [f"{WORK_FOLDER}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
     counts = {"rows": 0, "documents": 0, "bytes": 0}
     with (
@@ -90,11 +76,11 @@ def draw_shard(
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
             for _, document in documents:
                 rank = int.from_bytes(seeded_sort_key(seed, document.doc_id)[:8], "big")
-                if rank < limit.sample:
+                if rank < sample_limit:
                     counts["documents"] += 1
                     counts["bytes"] += len(document.text.encode())
                     sample.write_lines(_encoder.encode(document.text) + b"\n", 1)
-                elif rank < limit.held_out:
+                elif rank < measured_limit:
                     held_out.write_lines(_encoder.encode(document.text) + b"\n", 1)
     counts[dropped_key("not_drawn")] = counts["rows"] - counts["documents"] - len(rejects)
     files = [sample.output(names[0]), held_out.output(names[1])]
@@ -102,20 +88,20 @@ def draw_shard(
 
 
 def train_tokenizer(
-    staging: StagingDir, corpora: Mapping[str, Artifact], recipe: trained_tokenizer.TrainRecipe, settings: RunSettings
+    staging: StagingDir, corpora: Mapping[str, Artifact], recipe: TrainRecipe, settings: RunSettings
 ) -> BuildResult:
     """Train a tokenizer and write the files that `trained_tokenizer` lists.
 
     `corpora` maps each source of `recipe.sources` to its corpus. Training needs about `MEMORY_PER_BYTE` bytes of memory
     per byte of the sample. Raise RetryableError if the machine or its container has less memory.
     """
-    shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # as in a manifest
-    to_draw = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
+    sources = {name: corpora[name] for name in sorted(recipe.sources)}  # as in a manifest
+    shards = [shard.unnumbered for shard in corpus_shards(sources)]
     work = functools.partial(
         draw_shard, limits=_rank_limits(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
     )
-    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in to_draw])
-    receipts = list(run_stage("draw", work, to_draw, staging, settings))
+    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
+    receipts = list(run_stage("draw", work, shards, staging, settings))
     counts = total_counts(receipts)
     _check_memory(counts["bytes"], staging.target)
     lines = [line for text in _drawn_texts(staging, receipts, 0) for line in text.split("\n")]
@@ -123,44 +109,35 @@ def train_tokenizer(
     in_order = (lines[place] for place in hashed_order(len(lines), seed, "lines"))
     trained = train_unigram(in_order, recipe)
     del lines
-    sha256, name = hashlib.sha256(trained.model_bytes).hexdigest(), trained_tokenizer.model_name(recipe.vocab_size)
+    sha256, name = hashlib.sha256(trained.model_bytes).hexdigest(), model_name(recipe.vocab_size)
     files = [staging.write(name, trained.model_bytes)]
-    file = FileTokenizerRecipe(
-        family="sentencepiece", sha256=sha256, end_of_document=trained_tokenizer.END_OF_DOCUMENT_PIECE
-    )
+    file = FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document=END_OF_DOCUMENT_PIECE)
     tokenizer = load_tokenizer(TokenizerFile(file, staging.path(name)))
+    by_source: dict[str, list[Receipt]] = {}
+    for shard, receipt in zip(shards, receipts, strict=True):
+        by_source.setdefault(shard.source, []).append(receipt)
     by_corpus = {
         corpus: {"share": recipe.sources[corpus], "sample_bytes": total_counts(drawn)["bytes"]}
         | measure_tokenizer(tokenizer, _measured_texts(staging, drawn), settings.vocabulary)
-        for corpus, drawn in _group_by_source(shards, receipts)
+        for corpus, drawn in by_source.items()
     }
     figures: dict[str, Any] = {
         "model": name,
         "sha256": sha256,
         "vocab_size": recipe.vocab_size,
-        "end_of_document": trained_tokenizer.END_OF_DOCUMENT_PIECE,
+        "end_of_document": END_OF_DOCUMENT_PIECE,
         "sample": {"documents": counts["documents"], "bytes": trained.text_bytes, "lines": trained.lines}
         | {"lines_cut": trained.added_lines, "lines_dropped": 0},
         "corpora": by_corpus,
     }
     checksum = {"file": name, "sha256": sha256, "bytes": len(trained.model_bytes)}
-    files += [
-        staging.write(name.replace(".model", ".vocab"), _format_vocabulary(staging.path(name))),
-        staging.write(CHECKSUM_FILE, msgspec.json.format(msgspec.json.encode(checksum), indent=1) + b"\n"),
-        staging.write(
-            trained_tokenizer.FIGURES_FILE, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"
-        ),
-    ]
+    files.append(staging.write(name.replace(".model", ".vocab"), _format_vocabulary(staging.path(name))))
+    for file_name, content in ((CHECKSUM_FILE, checksum), (FIGURES_FILE, figures)):
+        files.append(staging.write(file_name, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"))
     decisions = {name: figures[name] for name in ("model", "sha256", "vocab_size", "end_of_document")}
     drawn_bytes = {corpus: values["sample_bytes"] for corpus, values in by_corpus.items()}
     manifest_counts = {"drawn_bytes": drawn_bytes, "lines": trained.lines}
     return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), **manifest_counts}, decisions)
-
-
-def _group_by_source(shards: Sequence[CorpusShard], receipts: Sequence[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
-    pairs = zip(shards, receipts, strict=True)
-    for source, group in itertools.groupby(pairs, key=lambda pair: pair[0].source):
-        yield source, [receipt for _, receipt in group]
 
 
 def _drawn_texts(staging: StagingDir, receipts: Sequence[Receipt], file_index: int) -> Iterator[str]:
@@ -208,14 +185,15 @@ def _format_quotient(numerator: int, denominator: int) -> str:
 
 
 def _check_memory(sample_bytes: int, where: object) -> None:
-    needed = MEMORY_PER_BYTE * sample_bytes
-    available = memory_bytes()
+    needed, available = MEMORY_PER_BYTE * sample_bytes, memory_bytes()
     logger.info("training on %s bytes takes about %.1f GiB of memory", f"{sample_bytes:,}", needed / 2**30)
     if needed > available:
-        what = (
-            f"training on {sample_bytes:,} bytes takes about {needed:,} bytes of memory, this machine has {available:,}"
+        memory = f"about {needed:,} bytes of memory, this machine has {available:,}"
+        raise RetryableError(
+            f"training on {sample_bytes:,} bytes takes {memory}",
+            where,
+            "lower `tokenizer.sample_bytes`, or use a larger machine",
         )
-        raise RetryableError(what, where, "lower `tokenizer.sample_bytes`, or use a larger machine")
 
 
 def _format_vocabulary(model_file: Path) -> bytes:

@@ -74,9 +74,8 @@ def model_name(vocab_size: int) -> str:
 def trained_tokenizer_file(tokenizer: Artifact) -> TokenizerFile:
     """Return the tokenizer file of a trained model, with a recipe that pins its hash."""
     decisions = tokenizer.manifest.identity.decisions
-    recipe = FileTokenizerRecipe(
-        family="sentencepiece", sha256=decisions["sha256"], end_of_document=decisions["end_of_document"]
-    )
+    sha256, end = decisions["sha256"], decisions["end_of_document"]
+    recipe = FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document=end)
     return TokenizerFile(recipe, tokenizer.path(decisions["model"]))
 
 

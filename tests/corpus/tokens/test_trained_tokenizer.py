@@ -12,14 +12,14 @@ from stage2_build import INLINE, write_local_mixture
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.corpus.tokens import train_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
-from pipeline_assets.corpus.tokens.train_tokenizer import RankLimits, draw_shard, measure_tokenizer
+from pipeline_assets.corpus.tokens.train_tokenizer import draw_shard, measure_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import shares_are_kept
 from pipeline_assets.corpus.tokens.unigram import UnigramRecipe, train_unigram
 from pipeline_assets.spine.artifact import Artifact
@@ -67,9 +67,9 @@ def test_documents_with_ranks_below_the_limits_are_sampled_or_held_out(tmp_path:
     """A document with a rank equal to a limit is not below it."""
     corpus = seal_corpus(tmp_path, "notes", [document(name) for name in ("doc-0", "doc-2", "doc-3")], 3)
     [path] = rows_by_shard(corpus)
-    shard, folder = DocumentShard("notes-0", f"notes/{path}", corpus.path(path), 3), StagingView(tmp_path)
+    shard, folder = CorpusShard("notes-0", path, corpus.path(path), 3, "notes", 0), StagingView(tmp_path)
     ranks = {"doc-0": 11103873842851061227, "doc-2": 7414904407924236797, "doc-3": 2184618185775307692}
-    limits = {"notes": RankLimits(sample=ranks["doc-2"], held_out=ranks["doc-0"])}
+    limits = {"notes": (ranks["doc-2"], ranks["doc-0"])}
 
     receipt = draw_shard(shard, WHOLE_SHARD, folder, limits, "1", 3)
 
