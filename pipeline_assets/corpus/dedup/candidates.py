@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import is_from_seen_corpus
-from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, divide_keys_by_memory, is_not_copy
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, divide_keys_by_memory
 from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen_rows
@@ -41,7 +42,7 @@ def propose_corpus_pairs(
 def propose_pairs(
     key_range: KeyRange,
     seen_runs: Sequence[SeenRuns],
-    copies_file: Path | None,
+    copies_file: Path,
     max_compared: int,
     window: Window,
     folder: StagingView,
@@ -50,17 +51,17 @@ def propose_pairs(
 
     A bucket has all documents with the same key, in the order of their priorities. The first `max_compared` documents
     of a bucket are paired with each later document of the bucket. Documents in the bitmap file `copies_file` are
-    skipped; None means that no document is a copy. Documents of signature stores are not paired with each other.
+    skipped. Documents of signature stores are not paired with each other.
 
     Files: runs of pairs, sorted by `later` and `earlier`, the priorities of both documents; several runs may have the
     same pair. Counts: `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1
     documents; `proposed` pairs, counted once per common key.
     """
-    if key_range.high - key_range.low == 1:
+    if key_range.high - key_range.low == 1:  # a single key, whose rows may exceed the memory
         return _propose_in_bucket(key_range, seen_runs, copies_file, max_compared, folder)
     table = read_with_seen_rows(key_range, seen_runs)
     keys, priorities = to_numpy(table["key"]), to_numpy(table["order"])
-    is_kept = is_not_copy(priorities, copies_file)
+    is_kept = ~bitmap_contains(priorities, load_bitmap(copies_file))
     keys, priorities = sorted_pairs(keys[is_kept], priorities[is_kept])
     is_new = is_first_in_group(keys)
     rows = np.arange(len(keys))
@@ -83,18 +84,15 @@ def propose_pairs(
 
 
 def _propose_in_bucket(
-    key_range: KeyRange, seen_runs: Sequence[SeenRuns], copies_file: Path | None, max_compared: int, folder: StagingView
+    key_range: KeyRange, seen_runs: Sequence[SeenRuns], copies_file: Path, max_compared: int, folder: StagingView
 ) -> Receipt:
-    """Pair the documents of a range that has a single key and may exceed the memory.
-
-    The result is as in `propose_pairs`, but only one run is in memory at a time.
-    """
+    """Pair documents as `propose_pairs` does, with only one run in memory at a time."""
 
     def blocks() -> Iterator[NDArray[np.uint64]]:
         seen_tables = (table for runs in seen_runs for table in runs.tables(key_range.low, key_range.high))
         for table in itertools.chain(key_range.tables(), seen_tables):
             priorities = to_numpy(table["order"])
-            yield priorities[is_not_copy(priorities, copies_file)]
+            yield priorities[~bitmap_contains(priorities, load_bitmap(copies_file))]
 
     size, first_priorities = 0, np.empty(0, np.uint64)
     for priorities in blocks():
@@ -114,10 +112,7 @@ def _propose_in_bucket(
 
 
 def _pair_spans(pair_counts: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Divide rows into spans [first, stop) of about `RUN_PAIRS` pairs each.
-
-    `pair_counts` has the number of pairs of each row, shape (rows,).
-    """
+    """Divide rows into spans [first, stop) of about `RUN_PAIRS` pairs each."""
     total = np.cumsum(pair_counts)
     # A span ends after the row that reaches a multiple of the limit. The sum of `total[-1:]` is 0 without rows.
     bounds = np.searchsorted(total, np.arange(RUN_PAIRS, total[-1:].sum(), RUN_PAIRS)) + 1

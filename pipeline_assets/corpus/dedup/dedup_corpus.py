@@ -87,7 +87,7 @@ def dedup_corpus(
         raise InputError(what, "the corpus", "split it into several corpora")
     dedup = prepare_run(staging, shards, recipe, settings, seen_stores)
     sketch_receipts = sketch_corpus(dedup)
-    exact_copies = find_exact_copies(dedup, sketch_receipts) if recipe.mode != "near" else ExactCopies()
+    exact_copies = find_exact_copies(dedup, sketch_receipts)
     near_duplicates = (
         find_near_duplicates(dedup, sketch_receipts, recipe.near, exact_copies)
         if recipe.near is not None
@@ -102,7 +102,7 @@ def dedup_corpus(
         concatenate_lines(staging, decision_files, DECISIONS_FILE, settings.zstd_level),
         *([write_edges(dedup, near_duplicates.edge_runs)] if recipe.near is not None else []),
         _write_groups(dedup, groups, kept_receipts),
-        _write_rejects(staging, shards, sketch_receipts, settings.zstd_level),
+        _write_rejects(dedup, sketch_receipts),
     ]
     counts = total_counts(sketch_receipts)
     comparisons = {"without_words": counts["without_words"], "short": counts["short"], **near_duplicates.counts}
@@ -117,10 +117,7 @@ def prepare_run(
     settings: RunSettings,
     seen_stores: Sequence[SeenStore] = (),
 ) -> DedupRun:
-    """Prepare a `DedupRun` whose workers load compiled code before their first task.
-
-    `seen_stores` has the signature stores, whose documents precede the documents of the shards.
-    """
+    """Prepare a `DedupRun` whose workers load compiled code before their first task."""
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     run_stage = stage_runner(run_task, settings, functools.partial(_load_kernels, recipe))
     return DedupRun(staging, shards, recipe, settings, run_stage, seen_stores)
@@ -182,15 +179,13 @@ def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept_receipts: 
     return dedup.staging.write(GROUPS_FILE, msgspec.json.encode(rows), len(rows))
 
 
-def _write_rejects(
-    staging: StagingDir, shards: Sequence[CorpusShard], sketch_receipts: Sequence[Receipt], zstd_level: int
-) -> OutputFile:
+def _write_rejects(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> OutputFile:
     rejects = [
         Reject(f"{shard.source}/{shard.path}", row, KILLED_WORKER).to_json()
-        for shard, sketch in zip(shards, sketch_receipts, strict=True)
+        for shard, sketch in zip(dedup.shards, sketch_receipts, strict=True)
         for row in sketch.notes[POISON_ROWS_NOTE]
     ]
-    return write_rows(staging.path(REJECTS_FILE), REJECTS_FILE, rejects, zstd_level)
+    return write_rows(dedup.staging.path(REJECTS_FILE), REJECTS_FILE, rejects, dedup.settings.zstd_level)
 
 
 def _manifest_counts(

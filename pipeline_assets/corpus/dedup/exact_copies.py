@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
+from pipeline_assets.corpus.dedup.bitmap import save_bitmap
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in, worker_bytes
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen_rows
@@ -25,21 +24,20 @@ _SEEN_ROWS_PER_ROW = 4  # rows of stores are only read: four take the memory of 
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Exact copies, as sorted runs and as a bitmap file.
+    """Exact copies, as sorted runs and as a bitmap file; none in the mode `near`."""
 
-    In the mode `near`, `runs` is empty and `bitmap_file` is None.
-    """
-
-    runs: Runs = ()
-    bitmap_file: Path | None = None
+    runs: Runs
+    bitmap_file: Path
 
 
 def find_exact_copies(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> ExactCopies:
     """Find the exact copies in the corpus from its sketches."""
-    seen_runs = tuple(store.hashes for store in dedup.seen_stores)
-    hashes = divide_keys_by_memory(dedup, files_in(sketch_receipts, HASHES_WORK_FOLDER), seen_runs, _HASH_ROW_BYTES)
-    tasks = (Task.bind(find_copies_in_range, key_range, seen_runs) for key_range in hashes)
-    runs = files_in(dedup.run_tasks("copies", tasks))
+    runs: Runs = []
+    if dedup.recipe.mode != "near":
+        seen_runs = tuple(store.hashes for store in dedup.seen_stores)
+        hashes = divide_keys_by_memory(dedup, files_in(sketch_receipts, HASHES_WORK_FOLDER), seen_runs, _HASH_ROW_BYTES)
+        tasks = (Task.bind(find_copies_in_range, key_range, seen_runs) for key_range in hashes)
+        runs = files_in(dedup.run_tasks("copies", tasks))
     return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES_FILE)))
 
 
@@ -74,13 +72,3 @@ def find_copies_in_range(key_range: KeyRange, seen: Sequence[SeenRuns], window: 
     first_ids = table["doc_id"].take(to_arrow(first_rows))
     run = to_table({"number": copy_numbers[by_number], "first": priorities[first_rows], "first_id": first_ids})
     return Receipt([write_run(folder, f"{_EXACT_FOLDER}/{key_range.name}.run", run)], {"copies": len(copies)})
-
-
-def is_not_copy(priorities: NDArray[np.uint64], copies_file: Path | None) -> NDArray[np.bool_]:
-    """Return a mask of the documents that are not exact copies, shape (documents,).
-
-    `copies_file` is the bitmap file; None means that no document is a copy.
-    """
-    if copies_file is None:
-        return np.ones(len(priorities), bool)
-    return ~bitmap_contains(priorities, load_bitmap(copies_file))

@@ -37,10 +37,7 @@ def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.
 
 
 def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Hash all shingles of documents, in text order, with duplicates.
-
-    The layout of the result is as in `shingle_sets`.
-    """
+    """Hash all shingles in text order, with duplicates, laid out as in `shingle_sets`."""
     sizes = np.maximum(batch.word_counts() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     hashes = np.empty(offsets[-1], np.uint64)

@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, min_tasks
 from pipeline_assets.corpus.dedup.document_order import document_numbers
-from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, is_not_copy
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns
 from pipeline_assets.corpus.dedup.sorted_runs import RUN_PAIRS, KeyRange, Runs, divide_keys, write_pairs
@@ -44,8 +45,7 @@ class _Sketches(NamedTuple):
     Attributes:
         priorities: Priorities, shape (documents,).
         bits: Sketches, shape (documents, bytes).
-        source_codes: Code of each document's source, shape (documents,); a source has the same code in all blocks. All
-            codes are 0 if the scope is `global`.
+        source_codes: Code of each document's source, equal in all blocks, shape (documents,).
     """
 
     priorities: NDArray[np.uint64]
@@ -60,7 +60,7 @@ def neighbour_tasks(
     seen_runs = tuple(store.sketches for store in dedup.seen_stores)
     rows = sum(run.rows for run in runs)
     blocks = divide_keys(dedup.staging, runs, max(min(BLOCK_DOCUMENTS, rows // min_tasks(dedup.settings)), 1))
-    source_starts = None
+    source_starts = [(0, "all sources")]
     if dedup.recipe.scope == "per-source":
         source_starts = [span for store in dedup.seen_stores for span in store.source_starts]
         by_source = itertools.groupby(dedup.shards, lambda shard: shard.source)
@@ -73,8 +73,8 @@ def neighbour_tasks(
 def propose_neighbours(
     block: KeyRange,
     seen_runs: Sequence[SeenRuns],
-    copies_file: Path | None,
-    source_starts: Sequence[tuple[int, str]] | None,
+    copies_file: Path,
+    source_starts: Sequence[tuple[int, str]],
     recipe: BinarySketchRecipe,
     max_compared: int,
     device: int | None,
@@ -86,10 +86,10 @@ def propose_neighbours(
     Sketches are near if at most `recipe.max_distance` bits differ. The task searches each table of `seen_runs`, each
     earlier block, and the block itself. Each search pairs a document with at most `max_compared` + 1 near documents.
     `verify_pairs` compares only `max_compared` pairs per document; the extra pair shows that a document has more pairs.
-    Documents in the bitmap file `copies_file` are skipped; None means that no document is a copy.
+    Documents in the bitmap file `copies_file` are skipped.
 
-    `source_starts` has the first document number and the source of each span of documents. If it is None, documents of
-    different sources are paired too. `device` is the index of a GPU, or None for the CPU.
+    `source_starts` has the first document number and the source of each span of documents. Documents of different
+    sources are not paired. `device` is the index of a GPU, or None for the CPU.
 
     Files: runs of pairs, in the format of `propose_pairs`. Counts: `proposed` pairs.
     """
@@ -115,29 +115,19 @@ def propose_neighbours(
 
 
 def _read_sketches(
-    table: pa.Table,
-    copies_file: Path | None,
-    source_starts: Sequence[tuple[int, str]] | None,
-    recipe: BinarySketchRecipe,
+    table: pa.Table, copies_file: Path, source_starts: Sequence[tuple[int, str]], recipe: BinarySketchRecipe
 ) -> _Sketches:
     table = table.combine_chunks()
     priorities = to_numpy(table["order"])
     bits = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8).reshape(len(priorities), recipe.bits // 8)
     sorted_rows = np.argsort(priorities)
-    sorted_rows = sorted_rows[is_not_copy(priorities[sorted_rows], copies_file)]
+    sorted_rows = sorted_rows[~bitmap_contains(priorities[sorted_rows], load_bitmap(copies_file))]
     priorities = priorities[sorted_rows]
-    return _Sketches(priorities, bits[sorted_rows], _source_codes(document_numbers(priorities), source_starts))
-
-
-def _source_codes(numbers: NDArray[np.uint64], source_starts: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
-    """Return the code of each document's source; all 0 if `source_starts` is None."""
-    if source_starts is None:
-        return np.zeros(len(numbers), np.int64)
     firsts, names = zip(*source_starts, strict=True)
     _, codes = np.unique(names, return_inverse=True)
     # A document is of the last source that begins at or before it.
-    source_codes: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), numbers, side="right") - 1]
-    return source_codes
+    spans = np.searchsorted(np.array(firsts, np.uint64), document_numbers(priorities), side="right") - 1
+    return _Sketches(priorities, bits[sorted_rows], codes[spans])
 
 
 def _find_near_pairs(

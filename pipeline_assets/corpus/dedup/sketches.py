@@ -135,10 +135,7 @@ def _read_qualities(
 def _write_runs(
     blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, file_number: int
 ) -> Iterator[OutputFile]:
-    """Join blocks of tables; write a run per folder, and a file with hashes of ids.
-
-    `file_number` becomes part of the file names.
-    """
+    """Join blocks of tables; write a run per folder, and a file with hashes of ids."""
     for work_folder in blocks[0]:
         table = pa.concat_tables([block[work_folder] for block in blocks]).combine_chunks()
         if work_folder == IDS_WORK_FOLDER:
@@ -168,10 +165,7 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 
 
 def sketch_shards(dedup: DedupRun) -> list[Receipt]:
-    """Run `sketch_shard` on all shards.
-
-    If the number of a shard's first document has changed, the shard's reused sketches are renumbered.
-    """
+    """Sketch all shards; renumber reused sketches whose document numbers have changed."""
     firsts = [FirstNumber(shard.first_number) for shard in dedup.shards]
     pairs = zip(dedup.shards, firsts, strict=True)
     tasks = [Task.bind(sketch_shard, shard.unnumbered, first, dedup.recipe) for shard, first in pairs]

@@ -148,10 +148,7 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
-    """Count, for each bound and run, the run's rows whose keys are below the bound.
-
-    The result has the shape (bounds, runs).
-    """
+    """Count each run's rows whose keys are below each bound; shape (bounds, runs)."""
     positions = np.empty((len(bounds), len(runs)), _ROW_DTYPE)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
     for number, run in enumerate(runs):
@@ -213,9 +210,6 @@ def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
-    """Write pairs of later and earlier documents as a run, without repetitions.
-
-    `pairs` are priorities, shape (2, pairs).
-    """
+    """Write distinct pairs (later, earlier priority) as a run; shape (2, pairs)."""
     later, earlier = distinct_pairs(pairs)
     return write_run(folder, f"{_PAIRS_FOLDER}/{name}.run", to_table({"later": later, "earlier": earlier}))

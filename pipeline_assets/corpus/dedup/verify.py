@@ -48,13 +48,11 @@ _INDEX_DTYPE = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4
 def find_edges(dedup: DedupRun, receipts: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
     """Verify pairs of `receipts`; return receipts of `write_sets` and `verify_pairs`."""
     pair_runs = files_in(receipts)
-    compared = dedup.document_bitmap(pair_runs, "later", "earlier")
-    to_write = []
+    compared, to_write = dedup.document_bitmap(pair_runs, "later", "earlier"), []
     for shard in dedup.shards:
         numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
-        member_bits = np.packbits(bitmap_contains(numbers, compared)).tobytes()
-        shingle_words = recipe.proposer.shingle_words
-        to_write.append(Task.bind(write_sets, shard.unnumbered, member_bits, shingle_words, _SETS_FOLDER))
+        bits = np.packbits(bitmap_contains(numbers, compared)).tobytes()
+        to_write.append(Task.bind(write_sets, shard.unnumbered, bits, recipe.proposer.shingle_words, _SETS_FOLDER))
     set_receipts = dedup.run_tasks("shingle", to_write)
     corpus_files = [
         ShingleSetFiles(shard.first_number, *(dedup.staging.path(file.path) for file in receipt.files))

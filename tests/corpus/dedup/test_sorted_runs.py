@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from plain_dedup import PlainDocument
 
 from pipeline_assets.corpus.dedup import candidates, dedup_corpus
+from pipeline_assets.corpus.dedup.bitmap import empty_bitmap, save_bitmap
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import KEYS_STOP, KeyRange, divide_keys, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_numpy, to_table
@@ -104,7 +105,8 @@ def test_size_of_a_task_does_not_grow_with_the_number_of_runs(
 
 
 def propose(folder: Path, key_range: KeyRange, max_compared: int) -> tuple[Receipt, list[tuple[int, int]]]:
-    receipt = candidates.propose_pairs(key_range, (), None, max_compared, WHOLE_SHARD, StagingView(folder))
+    copies = save_bitmap(empty_bitmap(100), folder / "copies")
+    receipt = candidates.propose_pairs(key_range, (), copies, max_compared, WHOLE_SHARD, StagingView(folder))
     tables = [read_run(folder / file.path) for file in receipt.files]
     return receipt, sorted((row["later"], row["earlier"]) for table in tables for row in table.to_pylist())
 
@@ -137,8 +139,9 @@ def test_memory_of_a_bucket_does_not_grow_with_its_documents(tmp_path: Path) -> 
         folder.mkdir()
         files = write_runs(folder, [[7] * 10_000] * runs)
         bucket = next(key_range for key_range in divide_keys(StagingView(folder), files, 1000) if key_range.low == 7)
+        copies = save_bitmap(empty_bitmap(10_000 * runs), folder / "copies")
         tracemalloc.start()
-        receipt = candidates.propose_pairs(bucket, (), None, 5, WHOLE_SHARD, StagingView(folder))
+        receipt = candidates.propose_pairs(bucket, (), copies, 5, WHOLE_SHARD, StagingView(folder))
         peaks[runs] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
 
