@@ -118,10 +118,7 @@ class Mixture:
         return Draws(drawn)
 
     def _draw_prefix(self, source_number: int, tokens: int) -> SourceDraws:
-        """Draw the whole epochs of a source that fit in `tokens`, then part of the next.
-
-        The part is the longest prefix of the next epoch that fits in the remaining tokens.
-        """
+        """Draw the whole epochs of a source that fit in `tokens`, then part of the next."""
         source = self.sources[source_number]
         epochs, remaining = divmod(tokens, source.tokens)
         partial, prefix_tokens = longest_prefix(self.epoch_lengths(source_number, epochs), remaining)

@@ -222,10 +222,7 @@ def _write_row_files(
 
 
 def _order_by_number(values_by_rank: NDArray[Any], order_file: Path) -> NDArray[Any]:
-    """Reorder the values of draws from packed order to the order of draw numbers.
-
-    `order_file` has the draw numbers in packed order.
-    """
+    """Reorder values of draws from the packed order in `order_file` to draw numbers."""
     values_by_number = np.empty_like(values_by_rank)
     first = 0
     for numbers in _read_chunks(order_file, np.uint32):

@@ -117,10 +117,7 @@ def _copy_segments(
     numbers: NDArray[np.int64],
     row_bytes: memoryview,
 ) -> None:
-    """Copy the segments `numbers` from a shard's `documents`, which ascend, to the rows.
-
-    Raise RetryableError if the encoded ids of a document have changed.
-    """
+    """Copy segments `numbers` of a shard's `documents`, which ascend, to their rows."""
     columns = (column[numbers] for column in (segments.starts, segments.lengths, segments.positions))
     in_bytes = [
         (column.astype(np.int64) * memmap.TOKEN_DTYPE.itemsize).tolist()

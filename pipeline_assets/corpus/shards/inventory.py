@@ -95,16 +95,14 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
     figures: dict[str, Mapping[str, Any]] = {}
     differences: list[Difference] = []
     missing: list[UsageError] = []
+    names = sorted(corpora)
     with ThreadPoolExecutor(threads) as pool:
-        readings = {name: pool.submit(_read_corpus, folder) for name, folder in sorted(corpora.items())}
-        for name, reading in readings.items():
-            try:
-                manifest, damage = reading.result()
-            except UsageError as error:
-                missing.append(error)
-                manifest, damage = None, [Damage(MANIFEST_FILE, error.what)]
-            if manifest is not None:
+        readings = pool.map(_read_corpus, [corpora[name] for name in names])
+        for name, (manifest, damage) in zip(names, readings, strict=True):
+            if isinstance(manifest, Manifest):
                 figures[name] = _manifest_figures(manifest)
+            elif isinstance(manifest, UsageError):
+                missing.append(manifest)
             tokens = figures.get(name, {}).get("tokens", 0)
             logger.info("%s: %s tokens, %d differences", name, f"{tokens:,}", len(damage))
             differences += [Difference(name, item.path, item.what) for item in damage]
@@ -114,15 +112,13 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
     return Inventory(figures, differences)
 
 
-def _read_corpus(folder: Path) -> tuple[Manifest | None, list[Damage]]:
-    """Return a folder's manifest (None if unreadable), and all damage of its files."""
+def _read_corpus(folder: Path) -> tuple[Manifest | InputError, list[Damage]]:
+    """Return a folder's manifest, or the error of reading it, and damage of its files."""
     try:
         manifest = require_manifest(folder)
         return manifest, [item for item in verify(Artifact(folder, manifest)) if isinstance(item, Damage)]
-    except UsageError:
-        raise
     except InputError as error:
-        return None, [Damage(MANIFEST_FILE, error.what)]
+        return error, [Damage(MANIFEST_FILE, error.what)]
 
 
 def _manifest_figures(manifest: Manifest) -> dict[str, Any]:

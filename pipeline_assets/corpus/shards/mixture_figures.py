@@ -60,8 +60,7 @@ def write_mixture_figures(inventory: Artifact) -> Path:
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES_FOLDER, _corpus_figures(inventory)
     make_folder(folder)
-    contents = {"full_shards": inventory.path(INVENTORY_JSON).read_bytes()}
-    contents["shards"] = _encode_figures(corpora)
+    contents = {"full_shards": inventory.path(INVENTORY_JSON).read_bytes(), "shards": _encode_figures(corpora)}
     filtered = {
         name: {**figures, **filters}
         for name, figures in corpora.items()

@@ -171,9 +171,8 @@ def write_shard(
                 what = f"tokenizer returned id {ids[wrong.argmax()]:,}, but its vocabulary has {vocabulary_size:,}"
                 raise InputError(what, tokenizer.path, "use a tokenizer whose ids are all in its vocabulary")
             file.write(ids.astype(stored).data)
-    return Receipt(
-        [OutputFile.uncompressed(shard.path, shard.shape[0], file)], {"tokens": shard.shape[0] * shard.shape[1]}
-    )
+    output = OutputFile.uncompressed(shard.path, shard.shape[0], file)
+    return Receipt([output], {"tokens": shard.shape[0] * shard.shape[1]})
 
 
 def _read_ranges(token_ranges: Sequence[TokenRange]) -> Iterator[NDArray[np.int32]]:

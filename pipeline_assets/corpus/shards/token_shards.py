@@ -136,32 +136,29 @@ def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
     """
     folder = Path(folder).absolute()
     try:
-        with pin_folder(folder, _REOPEN_HINT) as opened:
-            return _token_shards(opened, digest)
+        with pin_folder(folder, _REOPEN_HINT) as pinned:
+            if pinned.size(MANIFEST_FILE) is None:
+                raise InputError("no sealed artifact found (manifest.json is missing)", folder, _FOLDER_FIX)
+            manifest = read_pinned_manifest(pinned)
+            if digest is not None and manifest.digest != digest:
+                raise RetryableError("set was replaced since it was opened", folder, _REOPEN_HINT)
+            shard_files = [file for file in manifest.identity.files if file.path.endswith(SHARD_SUFFIX)]
+            decisions = manifest.identity.decisions
+            if not shard_files or "seq_len" not in decisions:
+                raise InputError(f"expected token shards, got {manifest.kind}", folder, _FOLDER_FIX)
+            dtype, seq_len = np.dtype(decisions["dtype"]).newbyteorder("<"), decisions["seq_len"]
+            files = tuple(_shard_file(pinned, file, dtype, seq_len) for file in shard_files)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError("folder not found", folder, _FOLDER_FIX) from None
-
-
-def _token_shards(pinned_folder: PinnedFolder, digest: str | None) -> TokenShards:
-    if pinned_folder.size(MANIFEST_FILE) is None:
-        raise InputError("no sealed artifact found (manifest.json is missing)", pinned_folder.path, _FOLDER_FIX)
-    manifest = read_pinned_manifest(pinned_folder)
-    if digest is not None and manifest.digest != digest:
-        raise RetryableError("set was replaced since it was opened", pinned_folder.path, _REOPEN_HINT)
-    shard_files = [file for file in manifest.identity.files if file.path.endswith(SHARD_SUFFIX)]
-    decisions = manifest.identity.decisions
-    if not shard_files or "seq_len" not in decisions:
-        raise InputError(f"expected token shards, got {manifest.kind}", pinned_folder.path, _FOLDER_FIX)
-    dtype, seq_len = np.dtype(decisions["dtype"]).newbyteorder("<"), decisions["seq_len"]
     return TokenShards(
-        folder=pinned_folder.path,
+        folder=folder,
         digest=manifest.digest,
         dtype=dtype,
         seq_len=seq_len,
         eos=decisions["end_of_document"],
         vocabulary_size=decisions["vocabulary_size"],
         tokenizer_sha256=decisions["tokenizer_sha256"],
-        files=tuple(_shard_file(pinned_folder, file, dtype, seq_len) for file in shard_files),
+        files=files,
     )
 
 
