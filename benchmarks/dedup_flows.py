@@ -85,7 +85,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         dedup = prepare_run(building, shards, recipe, settings)
         sketches = sketch_corpus(dedup)
         exact = find_exact_copies(dedup, sketches)
-        near = find_near_duplicates(dedup, sketches, recipe.near, exact)
+        near = find_near_duplicates(dedup, sketches, exact)
         decisions = write_decisions(dedup, sketches, exact, near)
         lines = (decision.files[0] for decision in decisions)
         keep(concatenate_lines(building, lines, DECISIONS_FILE, settings.zstd_level), building, folder)

@@ -3,7 +3,7 @@
 import functools
 import importlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +21,7 @@ from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact_co
 from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
 from pipeline_assets.corpus.dedup.kept_documents import SAMPLES_NOTE, write_kept_documents
 from pipeline_assets.corpus.dedup.neighbours import load_faiss
-from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS, DedupRecipe, NearRecipe
+from pipeline_assets.corpus.dedup.recipe import MAX_DOCUMENTS, DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, open_stores, seen_store_names
 from pipeline_assets.corpus.dedup.sketches import POISON_ROWS_NOTE, sketch_corpus
 from pipeline_assets.corpus.dedup.sorted_runs import Runs
@@ -88,11 +88,7 @@ def dedup_corpus(
     dedup = prepare_run(staging, shards, recipe, settings, seen_stores)
     sketch_receipts = sketch_corpus(dedup)
     exact_copies = find_exact_copies(dedup, sketch_receipts)
-    near_duplicates = (
-        find_near_duplicates(dedup, sketch_receipts, recipe.near, exact_copies)
-        if recipe.near is not None
-        else resolution.NearDuplicates()
-    )
+    near_duplicates = find_near_duplicates(dedup, sketch_receipts, exact_copies)
     decision_receipts = resolution.write_decisions(dedup, sketch_receipts, exact_copies, near_duplicates)
     groups = largest_groups(dedup, decision_receipts)
     kept_receipts = write_kept_documents(dedup, sketch_receipts, decision_receipts, groups)
@@ -131,9 +127,12 @@ def _load_kernels(recipe: DedupRecipe) -> None:
 
 
 def find_near_duplicates(
-    dedup: DedupRun, sketch_receipts: Sequence[Receipt], recipe: NearRecipe, exact_copies: ExactCopies
+    dedup: DedupRun, sketch_receipts: Sequence[Receipt], exact_copies: ExactCopies
 ) -> resolution.NearDuplicates:
-    """Propose pairs by bands or binary sketches, and find near duplicates among them."""
+    """Find near duplicates among pairs that share a band or have near binary sketches."""
+    recipe = dedup.recipe.near
+    if recipe is None:
+        return resolution.NearDuplicates()
     pair_receipts = propose_corpus_pairs(dedup, sketch_receipts, recipe, exact_copies)
     set_receipts, edge_receipts = find_edges(dedup, pair_receipts, recipe)
     counts = total_counts([*pair_receipts, *set_receipts, *edge_receipts])
@@ -154,29 +153,25 @@ def _edge_rows(edges: pa.Table, seen_stores: Sequence[SeenStore]) -> pa.Table:
     return pa.table([*ids, *unchanged, similarity, containment], schema=EDGE_SCHEMA)
 
 
-def _seen_samples(store: SeenStore, document_numbers: Collection[int]) -> Iterator[tuple[int, GroupExample]]:
-    """Yield (number, sample) of each requested document that is in the store."""
-    store_numbers = [number for number in document_numbers if 0 <= number - store.first_number < store.document_count]
-    if store_numbers:
-        store_rows = to_arrow(np.array(store_numbers) - store.first_number)
-        rows = read_columns(store.documents_file, ["doc_id", "source"]).take(store_rows)
-        for number, row in zip(store_numbers, rows.to_pylist(), strict=True):
-            yield number, GroupExample(row["doc_id"], row["source"], "", store.name)
-
-
 def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept_receipts: Sequence[Receipt]) -> OutputFile:
     samples = {
         shard.first_number + int(row): GroupExample(doc_id, shard.source, beginning)
         for shard, receipt in zip(dedup.shards, kept_receipts, strict=True)
         for row, (doc_id, beginning) in receipt.notes[SAMPLES_NOTE].items()
     }
+    kept_numbers = [group.kept_number for group in groups]
     for store in dedup.seen_stores:
-        samples.update(_seen_samples(store, [group.kept_number for group in groups]))
-    rows = []
+        numbers = [number for number in kept_numbers if 0 <= number - store.first_number < store.document_count]
+        if numbers:
+            store_rows = to_arrow(np.array(numbers) - store.first_number)
+            rows = read_columns(store.documents_file, ["doc_id", "source"]).take(store_rows).to_pylist()
+            examples = (GroupExample(row["doc_id"], row["source"], "", store.name) for row in rows)
+            samples.update(zip(numbers, examples, strict=True))
+    entries = []
     for group in groups:
         dropped = tuple(samples[number] for number in group.dropped_numbers)
-        rows.append(DuplicateGroup(group.dropped_count, samples[group.kept_number], dropped))
-    return dedup.staging.write(GROUPS_FILE, msgspec.json.encode(rows), len(rows))
+        entries.append(DuplicateGroup(group.dropped_count, samples[group.kept_number], dropped))
+    return dedup.staging.write(GROUPS_FILE, msgspec.json.encode(entries), len(entries))
 
 
 def _write_rejects(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> OutputFile:

@@ -7,7 +7,7 @@ rows. The remainder of the stream after the last whole row is dropped.
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -83,28 +83,29 @@ def shard_corpus(
         raise UsageError(what, RecipeKey("shards.seq_len"), "add text, set shorter rows, or remove the source")
     tasks = [Task.bind(write_shard, shard, tokenizer, dtype) for shard in plan_token_shards(corpus, rows, recipe)]
     written = list(corpus.run_stage("shards", tasks, staging))
-    documents = ShardedDocuments(corpus.shards, rows * recipe.seq_len)
+    in_rows, license_tokens = Counter(documents=0, cut_documents=0), Counter[str]()
+    tables = _document_tables(corpus.shards, rows * recipe.seq_len, in_rows, license_tokens)
     files = [
         *(receipt.files[0] for receipt in written),
-        write_table(staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
+        write_table(staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, regroup_rows(tables, SCHEMA), SCHEMA),
         corpus.gather_rejects(staging, settings.zstd_level),
     ]
     ledger = Ledger.from_counts(read)
-    in_remainder = ledger.out - documents.documents
+    in_remainder = ledger.out - in_rows["documents"]
     dropped = {IN_REMAINDER: in_remainder} if in_remainder else {}
     file = {} if tokenizer.explicit_path is None else {TOKENIZER_FILE_KEY: str(tokenizer.explicit_path)}
     return BuildResult(
         files=files,
         counts={
-            "ledger": Ledger(ledger.rows_in, documents.documents, dropped, ledger.rejected).to_json(),
-            "documents": documents.documents,
+            "ledger": Ledger(ledger.rows_in, in_rows["documents"], dropped, ledger.rejected).to_json(),
+            "documents": in_rows["documents"],
             "tokens": rows * recipe.seq_len,
             "sequences": rows,
             "shards": len(written),
-            "cut_documents": documents.cut_documents,
+            "cut_documents": in_rows["cut_documents"],
             "remainder_tokens": remainder,
             "text_bytes": read["bytes"],
-            "license_tokens": dict(documents.license_tokens),
+            "license_tokens": dict(license_tokens),
         },
         decisions={
             "dtype": dtype,
@@ -181,44 +182,32 @@ def _read_ranges(token_ranges: Sequence[TokenRange]) -> Iterator[NDArray[np.int3
             yield from reader.read_blocks(token_range.start, token_range.stop)
 
 
-@dataclass
-class ShardedDocuments:
-    """Rows of documents.parquet; counts are complete after `tables` is exhausted.
+def _document_tables(
+    encoded_shards: Sequence[EncodedShard], row_tokens: int, counts: Counter[str], license_tokens: Counter[str]
+) -> Iterator[pa.Table]:
+    """Yield a table of documents.parquet for each Document shard, in order.
 
-    Attributes:
-        tokens: Number of tokens in all rows.
-        documents: Number of documents with tokens in the rows.
-        cut_documents: Number of documents with only a part of their tokens in the rows.
-        license_tokens: Number of tokens in the rows, by licence.
+    The rows have the first `row_tokens` tokens. Documents with tokens in rows are added to the count `documents`, those
+    with further tokens also to `cut_documents`; tokens in rows are added to `license_tokens`, by licence.
     """
-
-    encoded_shards: Sequence[EncodedShard]
-    tokens: int
-    documents: int = 0
-    cut_documents: int = 0
-    license_tokens: Counter[str] = field(default_factory=Counter)
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield a table of documents.parquet for each Document shard, in order."""
-        first = 0
-        for shard in self.encoded_shards:
-            table = shard.table
-            starts = first + table.starts
-            first += int(table.tokens.sum(dtype=np.int64))
-            kept = int(np.searchsorted(starts, self.tokens))  # documents that start before the end of the last row
-            starts, tokens, tags = starts[:kept], table.tokens[:kept], table.license_tags[:kept]
-            in_rows = np.minimum(starts + tokens, self.tokens) - starts  # the last document may cross this end
-            self.documents += kept
-            self.cut_documents += int((in_rows < tokens).sum())
-            if kept:
-                self.license_tokens.update(count_license_tokens(tags, in_rows.astype(np.int32)))
-            columns = [
-                table.doc_ids[:kept],
-                repeat_text(shard.source, kept),
-                repeat_text(shard.corpus_path, kept),
-                to_arrow(table.rows[:kept]),
-                tags,
-                to_arrow(starts),
-                to_arrow(tokens),
-            ]
-            yield pa.Table.from_arrays(columns, schema=SCHEMA)
+    first = 0
+    for shard in encoded_shards:
+        table = shard.table
+        starts = first + table.starts
+        first += int(table.tokens.sum(dtype=np.int64))
+        kept = int(np.searchsorted(starts, row_tokens))  # documents that start before the end of the last row
+        starts, tokens, tags = starts[:kept], table.tokens[:kept], table.license_tags[:kept]
+        in_rows = np.minimum(starts + tokens, row_tokens) - starts  # the last document may cross this end
+        counts.update(documents=kept, cut_documents=int((in_rows < tokens).sum()))
+        if kept:
+            license_tokens.update(count_license_tokens(tags, in_rows.astype(np.int32)))
+        columns = [
+            table.doc_ids[:kept],
+            repeat_text(shard.source, kept),
+            repeat_text(shard.corpus_path, kept),
+            to_arrow(table.rows[:kept]),
+            tags,
+            to_arrow(starts),
+            to_arrow(tokens),
+        ]
+        yield pa.Table.from_arrays(columns, schema=SCHEMA)
