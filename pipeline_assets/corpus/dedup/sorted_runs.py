@@ -3,15 +3,14 @@
 A run is an Arrow file with checksums, see `formats.checked_table`. A reader maps the file into memory, and verifies
 only the blocks of rows that it reads.
 
-An index divides the keys of all runs into ranges. It has the paths of the runs and, for each run, the first row of each
-range. A task gets the path of the index, not the paths of all runs. Only one range is read and sorted at a time, so the
-runs may be much larger than memory. Less memory means more ranges, but the union of their results is the same.
+An index divides the keys of all runs into ranges. It consists of two files of the same format: one has the paths of the
+runs; the other has, for each range, its first row in each run. A task gets the path of the index, not the paths of all
+runs. Only one range is read and sorted at a time, so the runs may be much larger than memory. Less memory means more
+ranges, but the union of their results is the same.
 """
 
 import itertools
-import json
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +19,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
+from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.checked_table import map_checked_table, write_checked_table
-from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
-from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, StagingView
 
 _PAIRS_FOLDER = f"{WORK_FOLDER}/pairs"
 RUN_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 KEYS_STOP = 2**64  # exclusive upper bound of all keys
-_INDEX_FILE, _ROW_DTYPE = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
-_CHECKSUM_DIGITS = 8  # hex digits of the checksum of the names
+_INDEX_FILE, _NAMES_FILE, _INDEX_NOUN = "ranges.index", "runs.index", "index of sorted runs"
 _SAMPLES_PER_RANGE = 4  # samples of each run for each range, to divide keys
 Runs = Sequence[OutputFile]
 
@@ -63,7 +59,7 @@ class KeyRange:
 
     Attributes:
         high: Exclusive upper bound, at most 2**64.
-        index_file: File that lists the runs and the first row of each range in each run.
+        index_file: File with the first row of each range in each run; the file of the runs' names is its sibling.
         range_number: Position of the range in the index.
     """
 
@@ -86,15 +82,10 @@ class KeyRange:
 
         If the index or a run has changed, raise RetryableError in an unfinished build, else InputError.
         """
-        with errors_as_damage(self.index_file, "index of sorted runs"):
-            with open(self.index_file, "rb") as file:
-                line = file.readline()
-                names = json.loads(line[_CHECKSUM_DIGITS:])
-                file.seek(self.range_number * (len(names) + 1) * _ROW_DTYPE.itemsize, os.SEEK_CUR)
-                rows = np.frombuffer(file.read(2 * (len(names) + 1) * _ROW_DTYPE.itemsize), _ROW_DTYPE).reshape(2, -1)
-            if any(zlib.crc32(row[:-1].data) != row[-1] for row in rows) or not line.startswith(_hex_checksum(names)):
-                raise ValueError(BYTES_DIFFER)
-            starts, stops = rows[:, :-1].tolist()
+        names = map_checked_table(self.index_file.with_name(_NAMES_FILE), _INDEX_NOUN)["name"].to_pylist()
+        first = self.range_number * len(names)
+        rows = map_checked_table(self.index_file, _INDEX_NOUN, first, first + 2 * len(names))["row"]
+        starts, stops = to_numpy(rows).reshape(2, -1).tolist()  # a range ends where the next one begins
         for run, (name, start, stop) in enumerate(zip(names, starts, stops, strict=True)):
             if start < stop or run == 0:
                 yield read_run(self.index_file.parent / name, start, stop)
@@ -149,7 +140,7 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
     """Count each run's rows whose keys are below each bound; shape (bounds, runs)."""
-    positions = np.empty((len(bounds), len(runs)), _ROW_DTYPE)
+    positions = np.empty((len(bounds), len(runs)), np.uint32)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
     for number, run in enumerate(runs):
         positions[:-1, number] = np.searchsorted(_read_keys(folder, run), lows)
@@ -169,17 +160,11 @@ def _write_index(
     The index has relative paths, because runs may have equal file names in different folders.
     """
     parent = os.path.dirname(runs[0].path)
-    index, names = folder.path(f"{parent}/{_INDEX_FILE}"), [os.path.relpath(run.path, parent) for run in runs]
-    checksums = np.array([[zlib.crc32(row.data)] for row in positions], _ROW_DTYPE)
-    with DurableFile(index) as file:
-        file.write(_hex_checksum(names) + json.dumps(names).encode() + b"\n")
-        file.write(np.hstack((positions, checksums)).tobytes())
-    spans = enumerate(itertools.pairwise(bounds))
+    names = string_column([os.path.relpath(run.path, parent) for run in runs])
+    write_checked_table(folder, f"{parent}/{_NAMES_FILE}", to_table({"name": names}))
+    write_checked_table(folder, f"{parent}/{_INDEX_FILE}", to_table({"row": positions.ravel()}))
+    index, spans = folder.path(f"{parent}/{_INDEX_FILE}"), enumerate(itertools.pairwise(bounds))
     return [KeyRange(low, high, index, number) for number, (low, high) in spans]
-
-
-def _hex_checksum(names: Sequence[str]) -> bytes:
-    return f"{zlib.crc32(json.dumps(names).encode()):08x}".encode()
 
 
 def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
