@@ -181,6 +181,13 @@ READERS = (
         has_flips=False,
     ),
     Reader("sorted run", "a.run", _write_sorted_run, lambda path: read_run(path).to_pydict(), is_checked=True),
+    Reader(
+        "short sorted run",
+        "a.run",
+        lambda path: write_run(StagingView(path.parent), path.name, _TABLE),
+        lambda path: read_run(path).to_pydict(),
+        is_checked=True,
+    ),
     Reader("index of sorted runs", "ranges.index", _write_run_index, _read_run_index, is_checked=True),
     Reader("table of documents", "a.arrow", _write_arrow, _read_table, is_checked=True),
     Reader(

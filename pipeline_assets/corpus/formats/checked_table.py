@@ -1,7 +1,8 @@
 """Tables in work files, with checksums of blocks of rows.
 
-The metadata of the Arrow schema has a CRC-32 of each block of 4,096 rows. A reader verifies the blocks that it reads.
-A wrong checksum raises RetryableError in an unfinished build, else InputError.
+The metadata of the Arrow schema has a CRC-32 of each block of 4,096 rows, and one of the columns' names and types and
+the number of rows, which tables of earlier program versions lack. A reader verifies the latter and the blocks that it
+reads. A wrong checksum raises RetryableError in an unfinished build, else InputError.
 """
 
 import itertools
@@ -18,13 +19,15 @@ from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.staging import OutputFile, StagingView
 
-_CHECKSUM_DTYPE, _SCHEMA_KEY, _ROWS_PER_CHECKSUM = np.dtype("<u4"), b"crc32", 4096
+_CHECKSUM_DTYPE, _ROWS_PER_CHECKSUM = np.dtype("<u4"), 4096
+_ROWS_KEY, _SHAPE_KEY = b"crc32", b"shape_crc32"
 
 
 def write_checked_table(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
     """Write a table, which may be empty, as an uncompressed Arrow file."""
     table = table.combine_chunks()
-    table = table.replace_schema_metadata({_SCHEMA_KEY: _checksums(table).tobytes()})
+    metadata = {_ROWS_KEY: _checksums(table).tobytes(), _SHAPE_KEY: _shape_checksum(table)}
+    table = table.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()  # because Arrow would write each column on its own
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
@@ -41,11 +44,19 @@ def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = 
             table = pa.ipc.open_file(file).read_all()
         stop = table.num_rows if stop is None else stop
         first, last = start // _ROWS_PER_CHECKSUM, -(-stop // _ROWS_PER_CHECKSUM)
-        written = np.frombuffer(table.schema.metadata[_SCHEMA_KEY], _CHECKSUM_DTYPE)[first:last]
+        written = np.frombuffer(table.schema.metadata[_ROWS_KEY], _CHECKSUM_DTYPE)[first:last]
         read = table.slice(first * _ROWS_PER_CHECKSUM, (last - first) * _ROWS_PER_CHECKSUM)
-        if stop > table.num_rows or not np.array_equal(_checksums(read), written):
+        shape = _shape_checksum(table)
+        is_whole = table.schema.metadata.get(_SHAPE_KEY, shape) == shape
+        if not is_whole or stop > table.num_rows or not np.array_equal(_checksums(read), written):
             raise ValueError(BYTES_DIFFER)
     return table.slice(start, stop - start)
+
+
+def _shape_checksum(table: pa.Table) -> bytes:
+    """Return the hex CRC-32 of the number of rows and the columns' names and types."""
+    columns = [(field.name, str(field.type)) for field in table.schema]
+    return b"%08x" % zlib.crc32(repr((table.num_rows, columns)).encode())
 
 
 def _checksums(table: pa.Table) -> NDArray[np.uint32]:
