@@ -102,11 +102,7 @@ def _corpus_figures(inventory: Artifact) -> dict[str, dict[str, Any]]:
 
 
 def _encode_figures(corpora: dict[str, dict[str, Any]]) -> bytes:
-    return json.dumps({"corpora": corpora, "all": _sum_figures(corpora)}, indent=1).encode() + b"\n"
-
-
-def _sum_figures(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Sum the figures of all corpora; a dict of numbers is summed key by key."""
+    """Encode the figures of all corpora and their sums; dicts are summed key by key."""
     sums: dict[str, Any] = {}
     for figures in corpora.values():
         for name, value in figures.items():
@@ -114,7 +110,7 @@ def _sum_figures(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
                 sums.setdefault(name, Counter()).update(value)  # `+` would omit counts of 0
             else:
                 sums[name] = value + sums.get(name, 0)
-    return sums
+    return json.dumps({"corpora": corpora, "all": sums}, indent=1).encode() + b"\n"
 
 
 def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
