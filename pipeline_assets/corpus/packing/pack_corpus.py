@@ -15,16 +15,8 @@ from fractions import Fraction
 from typing import Any
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.formats.memmap import (
-    DOCUMENTS_FILE,
-    INDEX_FILE,
-    INPUT_IDS_FILE,
-    META_FILE,
-    TOKEN_DTYPE,
-    Frame,
-    PackedSetMeta,
-)
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.drawn_documents import SCHEMA, DrawnDocuments
@@ -127,30 +119,30 @@ def pack_corpus(
     raise_if_unencodable([shard.source for shard in shards], encoding_receipts)
     [plan_receipt] = run_stage("plan", [Task("plan", 0, functools.partial(_plan, encoded_shards, recipe))], staging)
     files, resolved = PlanFiles.from_folder(staging), ResolvedPack.from_content(plan_receipt.notes[RECIPE_NOTE])
-    row_bytes = resolved.seq_len * TOKEN_DTYPE.itemsize
+    size = resolved.num_seqs * resolved.seq_len * memmap.TOKEN_DTYPE.itemsize
     if recipe.num_seqs is None:
         _check_disk_space(staging, resolved.num_seqs, resolved.seq_len)
     ranges = row_ranges(encoded_shards, files, recipe.seq_len)
     layout = {"seq_len": recipe.seq_len, "padding_id": library.padding_id, "zstd_level": settings.zstd_level}
     tasks = [Task.bind(write_rows, row_range, **layout) for row_range in ranges]
-    reserve(staging.path(INPUT_IDS_FILE), resolved.num_seqs * row_bytes)
+    reserve(staging.path(memmap.INPUT_IDS_FILE), size)
     index_files = [receipt.files[1] for receipt in run_stage("rows", tasks, staging)]
-    sha256 = file_sha256(staging.path(INPUT_IDS_FILE))
+    sha256 = file_sha256(staging.path(memmap.INPUT_IDS_FILE))
     drawn_documents = DrawnDocuments(read_draws(plan_receipt, files), encoded_shards, files, recipe.seq_len)
     document_tables = regroup_rows(drawn_documents.tables(), SCHEMA)
     outputs = [
-        OutputFile(INPUT_IDS_FILE, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
+        OutputFile(memmap.INPUT_IDS_FILE, resolved.num_seqs, size, sha256, sha256),
         _concatenate_frames(staging, index_files),
-        write_table(staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, document_tables, SCHEMA),
+        write_table(staging.path(memmap.DOCUMENTS_FILE), memmap.DOCUMENTS_FILE, document_tables, SCHEMA),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),
     ]
     counts = manifest_counts(resolved, total_counts(encoding_receipts), drawn_documents, plan_receipt)
     offsets = itertools.accumulate((part.bytes for part in index_files), initial=0)
-    meta = PackedSetMeta(
+    meta = memmap.PackedSetMeta(
         seq_len=resolved.seq_len,
         n_seqs=resolved.num_seqs,
-        dtype=TOKEN_DTYPE.name,
+        dtype=memmap.TOKEN_DTYPE.name,
         tokenizer_family=recipe.tokenizer.family,
         tokenizer_sha256=recipe.tokenizer.sha256,
         tokenizer_path=str(tokenizer.path),
@@ -163,7 +155,7 @@ def pack_corpus(
         padding_tokens=counts["padding_tokens"],
         counts=counts,
         created_at=created_at.isoformat(timespec="seconds"),
-        index_frames=[Frame(row_range.start, offset) for row_range, offset in zip(ranges, offsets, strict=False)],
+        index_frames=list(map(memmap.Frame, (row_range.start for row_range in ranges), offsets)),
     )
     return BuildResult(
         files=outputs,
@@ -174,7 +166,7 @@ def pack_corpus(
             "padding": meta.pad_id,
             "vocabulary_size": meta.vocabulary_size,
         },
-        labels=[staging.write(META_FILE, meta.to_bytes())],
+        labels=[staging.write(memmap.META_FILE, meta.to_bytes())],
         provenance=corpus.provenance,
     )
 
@@ -192,7 +184,7 @@ def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
     Raise UsageError if they exceed the size of the disk. An existing file of rows is not checked, because its space is
     reserved already.
     """
-    path, size = staging.path(INPUT_IDS_FILE), num_seqs * seq_len * TOKEN_DTYPE.itemsize
+    path, size = staging.path(memmap.INPUT_IDS_FILE), num_seqs * seq_len * memmap.TOKEN_DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:
         what = f"{num_seqs:,} rows of {seq_len:,} tokens need {size:,} bytes, but only {disk.free:,} are free"
@@ -208,11 +200,11 @@ def _concatenate_frames(staging: StagingDir, files: Iterable[OutputFile]) -> Out
     Nothing is compressed again, and a line can be read without decompressing the files before it.
     """
     content, rows = hashlib.sha256(), 0
-    with DurableFile(staging.path(INDEX_FILE)) as file:
+    with DurableFile(staging.path(memmap.INDEX_FILE)) as file:
         for staged in files:
             path = staging.path(staged.path)
             for block in read_line_blocks(path):
                 content.update(block)
             file.append(path, staged.bytes, staged.sha256)
             rows += staged.rows
-    return OutputFile(INDEX_FILE, rows, file.bytes_written, file.sha256, content.hexdigest())
+    return OutputFile(memmap.INDEX_FILE, rows, file.bytes_written, file.sha256, content.hexdigest())
