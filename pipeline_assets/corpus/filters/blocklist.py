@@ -28,10 +28,7 @@ def _url_keys(url: str) -> list[str]:
 
 
 def _read_list(path: Path, normalize: Callable[[str], str]) -> tuple[list[int], list[bytes]]:
-    """Return the line numbers and the normalized entries of a list.
-
-    Raise InputError if the list is not UTF-8 or has no entry.
-    """
+    """Return the line numbers and the normalized entries of a list."""
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -97,10 +94,7 @@ class BlocklistFilter(Filter):
         )
 
     def _find_matches(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
-        """Yield, for each list, its reason code and its match (or None) in each document.
-
-        If the recipe has lists of domains or URLs, documents without a URL are counted as `WITHOUT_URL`.
-        """
+        """Yield, for each list, its reason code and its match (or None) in each document."""
         urls = [candidate.meta.get(self._column) for candidate in candidates]
         for candidate, url in zip(candidates, urls, strict=True):
             candidate.record_changes(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))

@@ -184,27 +184,23 @@ def _keep_lines(
     return KeptLines(kept[:size], kept_offsets, line_counts, removal_counts, sentence_counts)
 
 
-DOCUMENT_PHRASE, BAD_WORD, FEW_SENTENCES, LINES_LEFT = "document_phrase", "bad_word", "few_sentences", "lines_left"
-
-
 class C4Filter(Filter):
     """Filter of lines and documents by a `C4Recipe`."""
 
     def __init__(self, recipe: C4Recipe) -> None:
         self._recipe = recipe
-        self._classes = character_classes(recipe.terminal_punctuation or "")
         self._rules = LineRules(
-            recipe.terminal_punctuation is not None,
-            recipe.min_words_per_line or 0,
-            recipe.max_word_characters or MAX_TEXT_BYTES,
-            self._classes,
+            needs_terminal_end=recipe.terminal_punctuation is not None,
+            min_words=recipe.min_words_per_line or 0,
+            max_word_characters=recipe.max_word_characters or MAX_TEXT_BYTES,
+            classes=character_classes(recipe.terminal_punctuation or ""),
         )
         self._line_phrases = build_automaton([(phrase, PhraseScope.ANYWHERE) for phrase in recipe.remove_lines_with])
         self._unwanted = [
             (reason, phrases, build_automaton([(phrase, scope) for phrase in phrases]))
             for reason, phrases, scope in (
-                (DOCUMENT_PHRASE, recipe.drop_documents_with, PhraseScope.ANYWHERE),
-                (BAD_WORD, recipe.bad_words, PhraseScope.WORDS),
+                ("document_phrase", recipe.drop_documents_with, PhraseScope.ANYWHERE),
+                ("bad_word", recipe.bad_words, PhraseScope.WORDS),
             )
             if phrases
         ]
@@ -220,31 +216,28 @@ class C4Filter(Filter):
         return [result.measurement(0) for result in self._apply_rules([candidate])]
 
     def _apply_rules(self, candidates: Sequence[Candidate]) -> list["_RuleResult"]:
-        batch = join_texts([candidate.text for candidate in candidates])
+        batch, classes = join_texts([candidate.text for candidate in candidates]), self._rules.classes
         results = []
         for reason, phrases, automaton in self._unwanted:
             max_counts = np.ones(len(candidates), np.int64)
-            first_phrases = find_phrases(*batch, automaton, self._classes, max_counts, False).first_phrases
+            first_phrases = find_phrases(*batch, automaton, classes, max_counts, False).first_phrases
             # The index is -1 in a document without a phrase, and index -1 of these phrases gives None.
             results.append(_RuleResult(reason, first_phrases, None, first_phrases >= 0, (*phrases, None)))
         if self._recipe.remove_citations and _remove_citations(candidates):
             batch = join_texts([candidate.text for candidate in candidates])
-        kept_lines = self._kept_lines(batch)
+        max_counts = np.full(len(candidates), len(batch.text) if self._recipe.remove_lines_with else 0)
+        hits = find_phrases(*batch, self._line_phrases, classes, max_counts, True)
+        kept_lines = _keep_lines(*batch, hits.line_positions, self._rules)
         minimum = self._recipe.min_sentences
         if minimum is not None:
             sentences = kept_lines.sentence_counts
-            results.append(_RuleResult(FEW_SENTENCES, sentences, minimum, sentences < minimum))
+            results.append(_RuleResult("few_sentences", sentences, minimum, sentences < minimum))
         if self._recipe.remove_lines:
             _remove_lines(candidates, batch, kept_lines)
         if self._recipe.remove_lines or self._recipe.remove_citations:
             remaining = kept_lines.line_counts - kept_lines.removal_counts.sum(axis=1) * self._recipe.remove_lines
-            results.append(_RuleResult(LINES_LEFT, remaining, 1, remaining < 1))
+            results.append(_RuleResult("lines_left", remaining, 1, remaining < 1))
         return results
-
-    def _kept_lines(self, batch: TextBatch) -> KeptLines:
-        max_counts = np.full(len(batch.offsets) - 1, len(batch.text) if self._recipe.remove_lines_with else 0)
-        hits = find_phrases(*batch, self._line_phrases, self._classes, max_counts, True)
-        return _keep_lines(*batch, hits.line_positions, self._rules)
 
 
 class _RuleResult(NamedTuple):
@@ -270,11 +263,10 @@ def _remove_citations(candidates: Sequence[Candidate]) -> int:
     """Remove the citation markers from all texts; return the number of markers."""
     total = 0
     for candidate in candidates:
-        if b"[" not in candidate.text:  # much faster than the regular expression
-            continue
-        candidate.text, removed = _CITATION.subn(b"", candidate.text)
-        candidate.record_changes("removed/citation", removed)
-        total += removed
+        if b"[" in candidate.text:  # much faster than the regular expression
+            candidate.text, removed = _CITATION.subn(b"", candidate.text)
+            candidate.record_changes("removed/citation", removed)
+            total += removed
     return total
 
 

@@ -1,27 +1,29 @@
-"""Rules on the columns of source rows."""
+"""Rules on the columns of source rows, and the filter that applies them to documents."""
 
 import contextlib
+import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools
 from pipeline_assets.spine.errors import UsageError
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
-_ARROW_FUNCTIONS = {
-    ">=": "greater_equal",
-    "<=": "less_equal",
-    "==": "equal",
-    "!=": "not_equal",
-    ">": "greater",
-    "<": "less",
+_OPERATORS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {  # functions of Python and of Arrow
+    ">=": (operator.ge, "greater_equal"),
+    "<=": (operator.le, "less_equal"),
+    "==": (operator.eq, "equal"),
+    "!=": (operator.ne, "not_equal"),
+    ">": (operator.gt, "greater"),
+    "<": (operator.lt, "less"),
 }
 _TEXT_TYPES = ("str", "string", "large_string", "string_view")
 _INCOMPARABLE_TYPES = ("bool", "list", "large_list", "struct", "map", "timestamp", "date", "time", "duration")
@@ -63,11 +65,26 @@ class ColumnRule:
         else:
             is_int64 = isinstance(self.constant, int) and -(2**63) <= self.constant < 2**63
             scalar = to_arrow(np.array([self.constant], np.int64 if is_int64 else np.float64))
-        column = batch.column(self.column)
+        column, (_, arrow_function) = batch.column(self.column), _OPERATORS[self.operator]
         try:
-            return to_bools(pc.call_function(_ARROW_FUNCTIONS[self.operator], [column, scalar[0]]))
+            return to_bools(pc.call_function(arrow_function, [column, scalar[0]]))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             raise self.comparison_error(column.type) from None
+
+    def measure(self, meta: Mapping[str, Any]) -> Measurement:
+        """Apply the rule to a document's meta; a null value fails the rule.
+
+        Raise UsageError if the column is missing, or if the value's type cannot be compared with the constant.
+        """
+        is_known = {"source_file", "source_row"} <= meta.keys()
+        row = f"; its row is {meta['source_file']}#{meta['source_row']}" if is_known else ""
+        if self.column not in meta:
+            raise self.missing_column_error(meta, f"correct the rule{row and f', or add the column{row}'}")
+        value, comparable = meta[self.column], str if isinstance(self.constant, str) else (int, float)
+        if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
+            raise self.comparison_error(type(value).__name__, row)
+        compare, _ = _OPERATORS[self.operator]
+        return Measurement(self.text, value, self.constant, value is None or not compare(value, self.constant))
 
     def missing_column_error(self, columns: Iterable[str], fix: str = "correct the rule") -> UsageError:
         """Return the error for a table that has `columns`, but not the rule's column."""
@@ -101,6 +118,17 @@ def first_failed_rules(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> ND
     for number, rule in enumerate(rules):
         failed[(failed < 0) & ~rule.passing_mask(batch)] = number
     return failed
+
+
+class ColumnFilter(Filter):
+    """Filter by rules on the columns of documents' meta."""
+
+    def __init__(self, rules: Sequence[str]) -> None:
+        self._rules = [ColumnRule.parse(rule) for rule in rules]
+
+    def measure(self, candidate: Candidate) -> Iterator[Measurement]:
+        """Yield a measurement of each rule on a document's meta."""
+        return (rule.measure(candidate.meta) for rule in self._rules)
 
 
 def _parse_constant(text: str) -> int | float | str:

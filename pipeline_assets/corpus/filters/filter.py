@@ -43,10 +43,7 @@ class Measurement:
 
 
 def _format_near_limit(value: float, limit: float) -> str:
-    """Format a number: an integer in full, a float with three significant digits.
-
-    A float gets more digits if three would show it as equal to the limit.
-    """
+    """Format a float with three digits, or with more if it would equal the limit."""
     short = (f"{value:.{digits}g}" for digits in range(3, 17))
     return str(value) if isinstance(value, int) else next((text for text in short if float(text) != limit), str(value))
 

@@ -34,10 +34,8 @@ from pipeline_assets.spine.task import Task, run_task
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dedup.repeated_windows import ShardRepeats  # loads compiled code
 
-REFUSED_LICENCE = "refused_licence"
-REPEATED_WINDOWS = "repeated_windows"
 STEP_SECONDS = "step_seconds"  # note of receipts, and key of the provenance
-SCORED_PREFIX, SCORE_BINS = "scored/", 20
+_SCORED_PREFIX, _SCORE_BINS = "scored/", 20  # bins of equal width from 0 to 1
 _encoder = msgspec.json.Encoder()
 
 
@@ -67,10 +65,8 @@ def filter_shard(
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
-    kept_name, dropped_name, rejects_name = (
-        f"{area}/{shard.name}{SUFFIX}"
-        for area in (document_shards.SHARDS_FOLDER, f"{WORK_FOLDER}/dropped", f"{WORK_FOLDER}/rejects")
-    )
+    kept_name = f"{document_shards.SHARDS_FOLDER}/{shard.name}{SUFFIX}"
+    dropped_name, rejects_name = (f"{WORK_FOLDER}/{area}/{shard.name}{SUFFIX}" for area in ("dropped", "rejects"))
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept_writer,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped_writer,
@@ -122,17 +118,17 @@ def _filter_lines(
     texts = [candidate.text for candidate in candidates]
     for (row, _), document, candidate in zip(lines, documents, candidates, strict=True):
         if document.license_tag in refused_licences:
-            candidate.fail(Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
+            candidate.fail(Measurement("refused_licence", document.license_tag, None, is_failed=True))
         elif recipe.windows is not None and row in repeated_shares:
             limit = float(recipe.windows.max_share)
-            candidate.fail(Measurement(REPEATED_WINDOWS, repeated_shares[row], limit, is_failed=True))
+            candidate.fail(Measurement("repeated_windows", repeated_shares[row], limit, is_failed=True))
     verdict.apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
     dropped_lines: list[verdict.DroppedDocument] = []
     rejects: list[Reject] = []
     for (row, line), document, text, candidate in zip(lines, documents, texts, candidates, strict=True):
         counts.update(
-            f"{SCORED_PREFIX}{column}/{min(int(score * SCORE_BINS), SCORE_BINS - 1):02}"
+            f"{_SCORED_PREFIX}{column}/{min(int(score * _SCORE_BINS), _SCORE_BINS - 1):02}"
             for column, score in candidate.scores.items()
         )
         if candidate.scores:
@@ -160,11 +156,7 @@ def _filter_lines(
     return rejects
 
 
-_MANIFEST_COUNT_KEYS = {
-    "rows": "documents",
-    "documents": "documents",
-    "bytes": "text_bytes",
-}  # by count of `filter_shard`
+_MANIFEST_COUNT_KEYS = {"rows": "documents", "documents": "documents", "bytes": "text_bytes"}  # by shard count
 _CHANGE_PREFIXES = ("masked/", "removed/", "removed_lines/", "python/")
 
 
@@ -217,33 +209,24 @@ def filter_corpus(
         what = f"no kept document has a URL in the column `{recipe.blocklist.url_column}`"
         fix = "correct `blocklist.url_column`, or remove the lists of domains and URLs"
         raise UsageError(what, corpus.manifest.name, fix)
-    gathered = []
+    files = [receipt.files[0] for receipt in receipts]
     for part, name in ((1, verdict.DROPPED_FILE), (2, document_shards.REJECTS_FILE)):
-        files = [file for receipt in receipts for file in receipt.files[part : part + 1]]
-        gathered.append(concatenate_lines(staging, files, name, settings.zstd_level))
-    return BuildResult(
-        files=[*(receipt.files[0] for receipt in receipts), *gathered],
-        counts={
-            "ledger": Ledger.from_counts(counts).to_json(),
-            "documents": counts["documents"],
-            "text_bytes": counts["bytes"],
-            "changed_documents": counts.get("changed", 0),
-            "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGE_PREFIXES)},
-            **{name: counts[name] for name in (WITHOUT_URL,) if name in counts},
-            **(
-                {}
-                if recipe.score is None
-                else {"scored": {recipe.score.column: _score_histogram(counts, recipe.score.column)}}
-            ),
-        },
-        decisions=decisions,
-        provenance=step_time,
-    )
-
-
-def _score_histogram(counts: Mapping[str, int], column: str) -> list[int]:
-    """Count documents by score, in `SCORE_BINS` bins of equal width from 0 to 1."""
-    return [counts.get(f"{SCORED_PREFIX}{column}/{number:02}", 0) for number in range(SCORE_BINS)]
+        parts = [file for receipt in receipts for file in receipt.files[part : part + 1]]
+        files.append(concatenate_lines(staging, parts, name, settings.zstd_level))
+    manifest_counts: dict[str, Any] = {
+        "ledger": Ledger.from_counts(counts).to_json(),
+        "documents": counts["documents"],
+        "text_bytes": counts["bytes"],
+        "changed_documents": counts.get("changed", 0),
+        "changes": {name: count for name, count in counts.items() if name.startswith(_CHANGE_PREFIXES)},
+    }
+    if WITHOUT_URL in counts:
+        manifest_counts[WITHOUT_URL] = counts[WITHOUT_URL]
+    if recipe.score is not None:
+        column = recipe.score.column
+        histogram = [counts.get(f"{_SCORED_PREFIX}{column}/{number:02}", 0) for number in range(_SCORE_BINS)]
+        manifest_counts["scored"] = {column: histogram}
+    return BuildResult(files, manifest_counts, decisions, provenance=step_time)
 
 
 def _link_shard(shard: document_shards.DocumentShard, window: Window, folder: StagingView) -> Receipt:

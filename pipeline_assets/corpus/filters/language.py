@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple, cast
 
 import pydantic
 
+from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.key_types import Share
@@ -100,6 +101,23 @@ def load_detector(name: DetectorName) -> Detector:
         return Detector(metadata.version(name), *package.load())
     except ImportError as error:
         raise not_installed_error(error, package.extra) from None
+
+
+class LanguageFilter(Filter):
+    """Filter of documents by their language."""
+
+    def __init__(self, recipe: LanguageRecipe) -> None:
+        self._recipe = recipe
+        self._detector = load_detector(recipe.detector)
+        self._limit = f"{', '.join(recipe.keep)} from {recipe.min_score}"
+
+    def measure(self, candidate: Candidate) -> list[Measurement]:
+        """Return a measurement of language and score, such as `de 0.998`."""
+        # A character has at most four bytes. The cut may split one, whose bytes are then ignored.
+        beginning = candidate.text[: 4 * MAX_DETECTED_CHARACTERS].decode("utf-8", "ignore")
+        language = self._detector.detect(beginning)
+        value = f"{language.code} {language.score}"
+        return [Measurement("other_language", value, self._limit, not self._recipe.keeps(language))]
 
 
 def _load_py3langid() -> LoadedPackage:

@@ -22,7 +22,6 @@ from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
 from pipeline_assets.corpus.filters.text_batch import TextBatch, join_texts
 
-MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
 EMAIL_MASKS = (b"email@example.com", b"firstname.lastname@example.org")
 IP_MASKS = (
     b"22.214.171.124",
@@ -38,7 +37,6 @@ _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
 _BYTE_OPTIONS = re2.Options()
 _BYTE_OPTIONS.encoding = re2.Options.Encoding.LATIN1
 _IP = re2.compile(rb"(?:%b\.){3}%b" % (_OCTET, _OCTET), _BYTE_OPTIONS)
-_ZERO = ord("0")
 _MAX_DOT_DISTANCE = 8  # bytes from the first dot of an address to the third
 _ADDRESS_LITERAL = rb"\[(?:%b\.){3}(?:%b|[A-Za-z0-9-]*[A-Za-z0-9]:)\]" % (_OCTET, _OCTET)
 _DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_DOMAIN_LABEL, _DOMAIN_LABEL, _ADDRESS_LITERAL), _BYTE_OPTIONS)
@@ -62,13 +60,12 @@ class MaskingFilter(Filter):
         """Mask the addresses that the recipe selects, and count them in `changes`."""
         if self._recipe.emails:
             for candidate in candidates:
-                _mask_spans(candidate, MASKED_EMAIL, list(_email_spans(candidate.text)), EMAIL_MASKS)
+                _mask_spans(candidate, "masked/email", list(_email_spans(candidate.text)), EMAIL_MASKS)
         if self._recipe.public_ips:
             batch = join_texts([candidate.text for candidate in candidates])
             for document in _documents_with_dotted_numbers(batch).tolist():
-                _mask_spans(
-                    candidates[document], MASKED_IP, list(_public_ip_spans(candidates[document].text)), IP_MASKS
-                )
+                spans = list(_public_ip_spans(candidates[document].text))
+                _mask_spans(candidates[document], "masked/ip", spans, IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Mask the addresses in a document; return no measurement, as nothing is dropped."""
@@ -130,7 +127,7 @@ def _documents_with_dotted_numbers(batch: TextBatch) -> NDArray[np.int64]:
     # This search takes a tenth of the time in which RE2 finds that a text has no address.
     dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1  # +1 because the slice begins at byte 1
     # uint8 wraps around, so bytes below "0" become large numbers and one comparison is enough.
-    digits = [batch.text[dots + offset] - np.uint8(_ZERO) <= 9 for offset in (-1, 1)]
+    digits = [batch.text[dots + offset] - np.uint8(ord("0")) <= 9 for offset in (-1, 1)]
     dots = dots[digits[0] & digits[1]]
     # Of three dots in a row, the middle one counts if the first and the third are close enough.
     middle = dots[1:-1][dots[2:] - dots[:-2] <= _MAX_DOT_DISTANCE]

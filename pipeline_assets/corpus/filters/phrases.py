@@ -144,10 +144,7 @@ def _prefix_bits(graph: _PhraseGraph) -> NDArray[np.uint64]:
 
 @always_inline
 def _may_begin(text: NDArray[np.uint8], position: int, prefix_bits: NDArray[np.uint64]) -> bool:
-    """Check whether the four bytes at `position` may begin a phrase.
-
-    False means that no phrase begins at `position`; True means that one may.
-    """
+    """Return False if the four bytes at `position` certainly begin no phrase."""
     # The AND keeps the bits of phrases that may have each of the four bytes at its index. Phrases share bits, so a bit
     # may remain where no phrase begins; the automaton decides.
     first, second = prefix_bits[to_index(text[to_index(position)])], prefix_bits[256 + text[to_index(position + 1)]]
@@ -157,10 +154,7 @@ def _may_begin(text: NDArray[np.uint8], position: int, prefix_bits: NDArray[np.u
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], position: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read until a phrase ends; return the position after the phrase, and the state.
-
-    If no phrase ends at or before `end`, return `end` and state 0.
-    """
+    """Read until a phrase ends; return the next position and the state, 0 at `end`."""
     next_states, match_offsets = automaton.next_states, automaton.match_offsets
     while True:
         if state == 0:  # no phrase is in progress: skip bytes at which none can begin

@@ -166,11 +166,7 @@ def _is_same_word(
     last_offset: int,
     own_bytes_mask: np.uint64,
 ) -> bool:
-    """Check whether two words are equal.
-
-    `last_offset` is the offset of the last eight bytes of `word`. If `word` has fewer than eight bytes, `last_offset`
-    is 0, and `own_bytes_mask` excludes the bytes after the word.
-    """
+    """Check whether two words are equal; for the numbers, see `_assign_word_ids`."""
     start, other = to_index(words.starts[word]), to_index(words.starts[earlier_word])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
     # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.
@@ -223,10 +219,7 @@ def _count_copies(first_words: NDArray[np.int32], count: int, words: WordSpans, 
 
 @compiled_inner
 def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
-    """Count repeated n-grams of 2 to 10 words; each length overwrites `scratch`.
-
-    `repeated_count` is the number of words in `scratch.repeat_starts`.
-    """
+    """Count repeated n-grams of 2 to 10 words; each length overwrites `scratch`."""
     characters = words.characters_before
     # An n-gram repeats only if both its (n-1)-grams do, so each round examines only the few words where one repeats.
     for n in range(2, _MAX_GRAM_WORDS + 1):

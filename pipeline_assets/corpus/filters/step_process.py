@@ -32,8 +32,8 @@ _SET_VARIABLES = {
     "PYTHONUTF8": "1",
     "TZ": "UTC",
     "OMP_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",  # the process is killed at the end, which drops buffered output
 }
-_SET_VARIABLES |= {"PYTHONUNBUFFERED": "1"}  # the process is killed at the end, which drops buffered output
 _COMMAND = (sys.executable, "-m", "pipeline_assets.corpus.filters.step_child")
 _document_decoder, _answer_decoder = msgspec.json.Decoder(Document), msgspec.msgpack.Decoder(StepAnswer)
 
@@ -118,10 +118,9 @@ class StepProcess:
         environment = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ} | _SET_VARIABLES
         with child_end:
             limits = map(str, (child_end.fileno(), os.getpid(), step.seconds, step.memory_mib))
-            command, pipes = [*_COMMAND, *limits, step.file, step.function], [child_end.fileno()]
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=2, env=environment, pass_fds=pipes
-            )
+            command, pipes = [*_COMMAND, *limits, step.file, step.function], (child_end.fileno(),)
+            null = subprocess.DEVNULL
+            self._process = subprocess.Popen(command, stdin=null, stdout=2, env=environment, pass_fds=pipes)
         try:
             self._connection.send_bytes(step.code.encode())
             if not _wait_for_message(self._connection, _MAX_LOAD_S):

@@ -1,6 +1,6 @@
 """Filter of documents by limits on counts and on ratios of counts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,6 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, allocate_scratch, count_repetition
 from pipeline_assets.corpus.filters.text_batch import TextBatch, join_texts
 from pipeline_assets.corpus.filters.words import TextCount, WordSpans, allocate_spans, find_words
-from pipeline_assets.spine.section import RecipeSection
 
 
 @dataclass(frozen=True)
@@ -46,62 +45,52 @@ class Threshold:
 
 
 _ThresholdRow = tuple[str, str, TextCount, TextCount | None]  # recipe key, reason code, numerator, denominator
-_LENGTH_ROWS: list[_ThresholdRow] = [
-    ("min_characters", "few_characters", TextCount.CHARACTERS, None),
-    ("max_characters", "many_characters", TextCount.CHARACTERS, None),
-    ("min_words", "few_words", TextCount.WORDS, None),
-    ("max_words", "many_words", TextCount.WORDS, None),
-]
-_CHARACTERS_ROWS: list[_ThresholdRow] = [
-    ("min_ascii_ratio", "ascii_ratio", TextCount.ASCII_CHARACTERS, TextCount.CHARACTERS),
-    ("max_symbol_ratio", "symbol_ratio", TextCount.SYMBOLS, TextCount.WORD_CHARACTERS),
-]
-_GOPHER_QUALITY_ROWS: list[_ThresholdRow] = [
-    ("min_mean_word_length", "short_words", TextCount.WORD_CHARACTERS, TextCount.WORDS),
-    ("max_mean_word_length", "long_words", TextCount.WORD_CHARACTERS, TextCount.WORDS),
-    ("max_hash_ratio", "hash_ratio", TextCount.HASHES, TextCount.WORDS),
-    ("max_ellipsis_ratio", "ellipsis_ratio", TextCount.ELLIPSES, TextCount.WORDS),
-    ("max_bullet_lines", "bullet_lines", TextCount.BULLET_LINES, TextCount.LINES),
-    ("max_ellipsis_lines", "ellipsis_lines", TextCount.ELLIPSIS_LINES, TextCount.LINES),
-    ("min_alphabetic_words", "alphabetic_words", TextCount.ALPHABETIC_WORDS, TextCount.WORDS),
-    ("min_stop_words", "stop_words", TextCount.STOP_WORDS, None),
-]
-_DENOMINATORS = {"duplicate_lines": TextCount.LINES, "duplicate_paragraphs": TextCount.PARAGRAPHS}
-_REPETITION_ROWS: list[_ThresholdRow] = [
-    (key, reason, TextCount[reason.upper()], _DENOMINATORS.get(reason, TextCount.WORD_CHARACTERS))
-    for key in RepetitionRecipe.model_fields
-    for reason in [key.removeprefix("max_")]
-]
-_BOILERPLATE_ROWS: list[_ThresholdRow] = [
-    ("max_line_fraction", "boilerplate_lines", TextCount.BOILERPLATE_LINES, TextCount.LINES)
-]
+_REPETITION_DENOMINATORS = {"duplicate_lines": TextCount.LINES, "duplicate_paragraphs": TextCount.PARAGRAPHS}
+_ROWS: dict[str, list[_ThresholdRow]] = {  # by recipe section
+    "length": [
+        ("min_characters", "few_characters", TextCount.CHARACTERS, None),
+        ("max_characters", "many_characters", TextCount.CHARACTERS, None),
+        ("min_words", "few_words", TextCount.WORDS, None),
+        ("max_words", "many_words", TextCount.WORDS, None),
+    ],
+    "characters": [
+        ("min_ascii_ratio", "ascii_ratio", TextCount.ASCII_CHARACTERS, TextCount.CHARACTERS),
+        ("max_symbol_ratio", "symbol_ratio", TextCount.SYMBOLS, TextCount.WORD_CHARACTERS),
+    ],
+    "gopher_quality": [
+        ("min_mean_word_length", "short_words", TextCount.WORD_CHARACTERS, TextCount.WORDS),
+        ("max_mean_word_length", "long_words", TextCount.WORD_CHARACTERS, TextCount.WORDS),
+        ("max_hash_ratio", "hash_ratio", TextCount.HASHES, TextCount.WORDS),
+        ("max_ellipsis_ratio", "ellipsis_ratio", TextCount.ELLIPSES, TextCount.WORDS),
+        ("max_bullet_lines", "bullet_lines", TextCount.BULLET_LINES, TextCount.LINES),
+        ("max_ellipsis_lines", "ellipsis_lines", TextCount.ELLIPSIS_LINES, TextCount.LINES),
+        ("min_alphabetic_words", "alphabetic_words", TextCount.ALPHABETIC_WORDS, TextCount.WORDS),
+        ("min_stop_words", "stop_words", TextCount.STOP_WORDS, None),
+    ],
+    "repetition": [
+        (key, reason, TextCount[reason.upper()], _REPETITION_DENOMINATORS.get(reason, TextCount.WORD_CHARACTERS))
+        for key in RepetitionRecipe.model_fields
+        for reason in [key.removeprefix("max_")]
+    ],
+    "boilerplate": [("max_line_fraction", "boilerplate_lines", TextCount.BOILERPLATE_LINES, TextCount.LINES)],
+}
+_EARLY_SECTIONS = ("length", "characters", "gopher_quality")  # need no search for repetition or boilerplate
 
 
-def thresholds_before_repetition(recipe: FilterRecipe) -> list[Threshold]:
-    """Return the thresholds that need no search for repetition or boilerplate."""
-    sections = (
-        (recipe.length, _LENGTH_ROWS),
-        (recipe.characters, _CHARACTERS_ROWS),
-        (recipe.gopher_quality, _GOPHER_QUALITY_ROWS),
-    )
-    return [threshold for section, rows in sections for threshold in _section_thresholds(section, rows)]
-
-
-def build_thresholds(recipe: FilterRecipe) -> list[Threshold]:
-    """Return the thresholds of `ThresholdFilter`, in the order in which they apply."""
+def build_thresholds(recipe: FilterRecipe, sections: Iterable[str] = _ROWS) -> list[Threshold]:
+    """Return the thresholds of recipe sections, in the order in which they apply."""
     return [
-        *thresholds_before_repetition(recipe),
-        *_section_thresholds(recipe.repetition, _REPETITION_ROWS),
-        *_section_thresholds(recipe.boilerplate, _BOILERPLATE_ROWS),
+        Threshold(
+            reason=reason,
+            numerator=numerator,
+            denominator=denominator,
+            dropped_side="<" if key.startswith("min_") else ">",
+            limit=float(limit) if isinstance(limit, str) else limit,
+        )
+        for section in sections
+        for key, reason, numerator, denominator in _ROWS[section]
+        if (limit := getattr(getattr(recipe, section), key, None)) is not None
     ]
-
-
-def _section_thresholds(section: RecipeSection | None, rows: Sequence[_ThresholdRow]) -> Iterator[Threshold]:
-    for key, reason, numerator, denominator in rows:
-        limit = getattr(section, key, None)
-        if limit is not None:
-            number = float(limit) if isinstance(limit, str) else limit
-            yield Threshold(reason, numerator, denominator, "<" if key.startswith("min_") else ">", number)
 
 
 class ThresholdArrays(NamedTuple):
@@ -186,7 +175,7 @@ class ThresholdFilter(Filter):
         self._classes = character_classes()
         self._thresholds = build_thresholds(recipe)
         self._threshold_arrays = threshold_arrays(self._thresholds)
-        self._early_thresholds = threshold_arrays(thresholds_before_repetition(recipe))
+        self._early_thresholds = threshold_arrays(build_thresholds(recipe, _EARLY_SECTIONS))
         self._counts_repetition = recipe.repetition is not None
         self._reused = allocate_spans(_REUSED_BYTES), allocate_scratch(_REUSED_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
@@ -224,10 +213,10 @@ class ThresholdFilter(Filter):
             counts[:, TextCount.STOP_WORDS] = hits.counts
         longest = int(np.diff(batch.offsets).max(initial=0))
         fits = longest <= _REUSED_BYTES
-        words, scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
-        u64_view, repeats = unaligned_u64_view(batch.text), self._counts_repetition
-        arrays = batch.text, u64_view, batch.offsets, self._classes, words, scratch
-        _fill_text_counts(*arrays, early_thresholds, repeats, counts)
+        scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
+        text, offsets, u64_view = *batch, unaligned_u64_view(batch.text)
+        repeats = self._counts_repetition
+        _fill_text_counts(text, u64_view, offsets, self._classes, *scratch, early_thresholds, repeats, counts)
         return counts
 
     def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], search_mask: NDArray[np.bool_]) -> None:

@@ -1,14 +1,13 @@
 """Application of all filters in order, with the records of dropped documents."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, MeasuredValue, Measurement
-from pipeline_assets.corpus.filters.language import MAX_DETECTED_CHARACTERS, LanguageRecipe, load_detector
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import StageVersion
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 FILTER_STAGE = StageVersion("filter", 3)
 DROPPED_FILE = f"dropped{SUFFIX}"
-OTHER_LANGUAGE = "other_language"
-_MAX_CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -39,53 +36,32 @@ class FilterVerdict:
     changes: Mapping[str, int]
 
 
-class LanguageFilter(Filter):
-    """Filter of documents by their language."""
-
-    def __init__(self, recipe: LanguageRecipe) -> None:
-        self._recipe = recipe
-        self._detector = load_detector(recipe.detector)
-        self._limit = f"{', '.join(recipe.keep)} from {recipe.min_score}"
-
-    def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Return a measurement of language and score, such as `de 0.998`."""
-        # The cut may split a character, whose bytes are then ignored.
-        beginning = candidate.text[: _MAX_CHARACTER_BYTES * MAX_DETECTED_CHARACTERS].decode("utf-8", "ignore")
-        language = self._detector.detect(beginning)
-        value = f"{language.code} {language.score}"
-        return [Measurement(OTHER_LANGUAGE, value, self._limit, not self._recipe.keeps(language))]
-
-
 @functools.lru_cache(maxsize=8)
 def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     """Return the filters, except `windows` and `python`, in order of application."""
     # Filters load compiled code, which readers of verdicts do not need.
     from pipeline_assets.corpus.filters.blocklist import BlocklistFilter
     from pipeline_assets.corpus.filters.c4 import C4Filter
-    from pipeline_assets.corpus.filters.column_filter import ColumnFilter
+    from pipeline_assets.corpus.filters.column_rules import ColumnFilter
     from pipeline_assets.corpus.filters.fineweb import FineWebFilter
+    from pipeline_assets.corpus.filters.language import LanguageFilter
     from pipeline_assets.corpus.filters.masking import MaskingFilter
     from pipeline_assets.corpus.filters.score import ScoreFilter
     from pipeline_assets.corpus.filters.thresholds import ThresholdFilter
     from pipeline_assets.corpus.filters.wikipedia import WikipediaFilter
 
-    filters: list[Filter] = [ColumnFilter(recipe.rules)]
-    if recipe.blocklist is not None:
-        filters.append(BlocklistFilter(recipe.blocklist))
-    if recipe.wikipedia is not None:
-        filters.append(WikipediaFilter(recipe.wikipedia))
-    filters.append(ThresholdFilter(recipe))
-    if recipe.language is not None:  # takes ten times as long as the filters before it together
-        filters.append(LanguageFilter(recipe.language))
-    if recipe.c4 is not None:
-        filters.append(C4Filter(recipe.c4))
-    if recipe.fineweb_quality is not None:
-        filters.append(FineWebFilter(recipe.fineweb_quality))
-    if recipe.score is not None:
-        filters.append(ScoreFilter(recipe.score))
-    if recipe.masking is not None:
-        filters.append(MaskingFilter(recipe.masking))
-    return tuple(filters)
+    sections: tuple[tuple[Callable[[Any], Filter], object], ...] = (
+        (ColumnFilter, recipe.rules),
+        (BlocklistFilter, recipe.blocklist),
+        (WikipediaFilter, recipe.wikipedia),
+        (ThresholdFilter, recipe),
+        (LanguageFilter, recipe.language),  # takes ten times as long as the filters before it together
+        (C4Filter, recipe.c4),
+        (FineWebFilter, recipe.fineweb_quality),
+        (ScoreFilter, recipe.score),
+        (MaskingFilter, recipe.masking),
+    )
+    return tuple(build(section) for build, section in sections if section is not None)
 
 
 def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> None:

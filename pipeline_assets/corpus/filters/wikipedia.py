@@ -49,7 +49,6 @@ _EMPTY_LABELS = re.compile(
 _LEADING_SEPARATORS = re.compile(rf"[{_BLANKS}]{{0,8}}+(?:[，；、：]|[,;:](?=[{_SEPARATORS}]))[{_SEPARATORS}]{{0,40}}+")
 _TRAILING_SEPARATORS = re.compile(rf"[，；、]|[,;][{_SEPARATORS}]")
 
-RUNNING_LINES = "running_lines"
 _SENTENCE_END = re.compile(r"[.!?][\"”’')\]»]{0,4}+(?:\s|\Z)|[。！？…؟۔।॥။։።།]")
 _MIN_LINE_BYTES = 24  # five English words or eight Chinese characters: longer than most headings that end in a period
 _LONG_LINE_BYTES = 120  # such a line counts without a sentence end, because Thai, for example, marks none
@@ -177,7 +176,7 @@ class WikipediaFilter(Filter):
             return []
         running = _count_running_lines(lines, candidate.meta.get("title"), self._minimum)
         is_failed = running < self._minimum
-        return [Measurement(RUNNING_LINES, running, self._minimum, is_failed, is_lower_bound=not is_failed)]
+        return [Measurement("running_lines", running, self._minimum, is_failed, is_lower_bound=not is_failed)]
 
 
 def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
