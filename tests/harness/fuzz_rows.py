@@ -16,7 +16,6 @@ from nemotron_rows import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, en
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_census import RowCensus
-from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
 from pipeline_assets.corpus.normalize.row_converter import RowConverter
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.faults import Fault
@@ -31,7 +30,7 @@ _LOCAL = LocalRecipe.model_validate(
     {"files": ["*"], "source": "s", "domain": "d", "license_tag": "cc0-1.0", "columns": _COLUMNS}
 )
 _LABELS = SourceLabels(source="s", domain="d", license_tag="cc0-1.0")
-_CONVERTER = RowConverter(LicensedColumns.model_validate(_COLUMNS), _LABELS, "a", partial(local_doc_id, "s"))
+_CONVERTER = RowConverter(LicensedColumns.model_validate(_COLUMNS), _LABELS, "a")
 _WIKIPEDIA = WikipediaRecipe(source="w", license_tag="cc0-1.0", language="en")
 _SHARD_BYTES = 100  # small, so that an input has several pieces
 

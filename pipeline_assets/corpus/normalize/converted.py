@@ -29,6 +29,11 @@ _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 _NUL_NOTE = "first_nul"  # of a shard: file and row of the first document with NUL characters
 
 
+def no_derived_id(text: str) -> str:
+    """Return an empty id, for sources whose rows all have ids of their own."""
+    return ""
+
+
 def write_outcomes(
     outcomes: Iterable[DocumentOrReject | str], writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
 ) -> int:
@@ -93,8 +98,8 @@ class ConvertedSource:
     """
 
     receipts: Mapping[str, Receipt]
-    derive_id: DeriveId
-    decisions: Mapping[str, Any]
+    derive_id: DeriveId = no_derived_id
+    decisions: Mapping[str, Any] = field(default_factory=dict)
     is_expected_reject: Callable[[Reject], bool] = lambda reject: False
     unsharded_counts: Mapping[str, int] = field(default_factory=dict)
     reject_formatter: RejectFormatter = format_numbered_reject

@@ -15,20 +15,17 @@ from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.licence_texts import MAX_LICENCE_TEXT_BYTES, identify_licence
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
-from pipeline_assets.corpus.normalize.converted import ConvertedSource, write_outcomes
-from pipeline_assets.corpus.normalize.derived_ids import local_doc_id, no_derived_id
+from pipeline_assets.corpus.normalize.converted import ConvertedSource, no_derived_id, write_outcomes
 from pipeline_assets.corpus.normalize.misnamed_columns import (
     WITHOUT_VALUES_KEY,
     columns_without_values,
     count_fields_with_values,
 )
-from pipeline_assets.corpus.normalize.piece_shards import PieceShard, convert_pieces, piece_shards
 from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, RowConverter
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
-from pipeline_assets.corpus.normalize.stage import convert_shards
+from pipeline_assets.corpus.normalize.stage import PieceShard, convert_pieces, convert_shards, piece_shards
 from pipeline_assets.corpus.normalize.wikipedia import convert_wikipedia
 from pipeline_assets.corpus.readers import source_folder
-from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.local import (
     LocalRecipe,
     Piece,
@@ -53,8 +50,6 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
 _READABLE_SUFFIX = ".readable"  # of names of shards that are converted again, without unreadable files
-_EXTRACTORS_KEY = "extractors"
-_NO_QUESTION = "no_question"  # an answer to a question that was deleted
 
 
 def convert_files(
@@ -130,7 +125,6 @@ def convert_local(
 
     The decision `extractors` records the versions of the packages that extract text from HTML, DOCX and PDF files.
     """
-    columns, derive_id = recipe.columns, functools.partial(local_doc_id, recipe.source)
     licences = licences_by_folder(file for file in files if recipe.is_license_file(file.name))
     files = [file for file in files if not recipe.is_license_file(file.name)]
     unreadable = dict[str, str]()
@@ -146,12 +140,12 @@ def convert_local(
         readable = convert_pieces(staging, renamed, functools.partial(work, unreadable_reasons=unreadable), settings)
         named |= {name.removesuffix(_READABLE_SUFFIX): receipt for name, receipt in readable.items()}
     counts = total_counts(named.values())
-    if columns is not None and not counts.get("documents"):
-        check_first_rows(files, columns)
-    missing = columns_without_values(columns, counts) if columns else []
+    if recipe.columns is not None and not counts.get("documents"):
+        check_first_rows(files, recipe.columns)
+    missing = columns_without_values(recipe.columns, counts) if recipe.columns else []
     extractors = extractor_versions(recipe.detect_format(file.name) for file in files)
     decisions: dict[str, Any] = {WITHOUT_VALUES_KEY: missing} if missing else {}
-    decisions |= {_EXTRACTORS_KEY: extractors} if extractors else {}
+    decisions |= {"extractors": extractors} if extractors else {}
 
     def is_expected(reject: Reject) -> bool:
         is_text = recipe.detect_format(reject.file) not in COLUMN_FORMATS
@@ -161,8 +155,9 @@ def convert_local(
     sizes = {file.name: file.bytes for file in files}
     lost = {name: unreadable[name] for name in sizes if name in unreadable and not recipe.is_one_document(name)}
     lost_files = UnreadableFiles(lost, sum(map(sizes.__getitem__, lost)), sum(sizes.values()), len(sizes))
+    formatter = reject_formatter(files)
     return ConvertedSource(
-        named, derive_id, decisions, is_expected, reject_formatter=reject_formatter(files), lost_files=lost_files
+        named, recipe.derive_id, decisions, is_expected, reject_formatter=formatter, lost_files=lost_files
     )
 
 
@@ -180,14 +175,13 @@ def normalize_local(
     `unreadable_reasons` maps known unreadable files to reasons. Each such file becomes one reject, in the shard that
     has its first piece. If the receipt's notes list other unreadable files, the caller must convert the shard again.
     """
-    fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
-    found = dict[str, str]()
+    fields_with_values, found = set[str](), dict[str, str]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
             rows: Iterable[DocumentOrReject] = _readable_rows(piece, recipe, folder_licences, fields_with_values, found)
             if (reason := unreadable_reasons.get(name := piece.file.name)) is not None:
                 rows = [Reject(name, 0, UNREADABLE, reason)] if begins_file(piece) else []
-            writer.count("rows", write_outcomes(rows, writer, derive_id, licence_table()))
+            writer.count("rows", write_outcomes(rows, writer, recipe.derive_id, licence_table()))
         count_fields_with_values(fields_with_values, writer)
     receipt = writer.receipt()
     return replace(receipt, notes={**receipt.notes, UNREADABLE: found}) if found else receipt
@@ -219,11 +213,9 @@ def read_piece(
     name, licences = piece.file.name, folder_licences or {}
     parents = PurePosixPath(name).parents
     folder_licence = next((licences[parent] for parent in parents if parent in licences), None)
-    derive_id = functools.partial(local_doc_id, recipe.source)
-    columns = recipe.row_columns(name)
-    converter = RowConverter(columns, recipe, name, derive_id, folder_licence, fields_with_values)
+    converter = RowConverter(recipe.row_columns(name), recipe, name, folder_licence, fields_with_values)
     for position, row in piece_rows(piece, recipe):
-        yield row.to_reject(name, position) if isinstance(row, Fault) else converter.to_document(row, position)
+        yield converter.to_document(row, position)
 
 
 def convert_site(
@@ -249,8 +241,11 @@ def convert_site(
         what = f"the reader wrote {after.get('rows', 0):,} of {before['spilled']:,} posts"
         raise InputError(what, file.path, "report this file: the reader has a bug")
     dropped = {dropped_key(reason): count for reason, count in Ledger.from_counts(before).dropped.items()}
-    unsharded_counts = dropped | {"rows": before["rows"] - before["spilled"]}
-    return ConvertedSource(named, no_derived_id, {}, lambda reject: reject.reason == _NO_QUESTION, unsharded_counts)
+    return ConvertedSource(
+        named,
+        is_expected_reject=lambda reject: reject.reason == "no_question",  # an answer to a deleted question
+        unsharded_counts=dropped | {"rows": before["rows"] - before["spilled"]},
+    )
 
 
 def normalize_bucket(

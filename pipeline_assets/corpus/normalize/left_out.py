@@ -97,9 +97,8 @@ def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
     """
     is_filled, hidden = False, list[str]()
     for parent, folders, names in os.walk(folder):
-        entries = [*(f"{name}/" for name in folders), *names]
-        hidden += [Path(parent).relative_to(folder).joinpath(name).as_posix() + "/" * name.endswith("/")
-                   for name in entries if name.startswith(".")]  # fmt: skip
+        base, entries = Path(parent).relative_to(folder), [*(f"{name}/" for name in folders), *names]
+        hidden += [(base / name).as_posix() + "/" * name.endswith("/") for name in entries if name.startswith(".")]
         folders[:] = [name for name in folders if not name.startswith(".")]
         is_filled |= any(not name.startswith(".") for name in names)
         linked = (path for name in folders if (path := Path(parent, name)).is_symlink())  # which `walk` does not enter

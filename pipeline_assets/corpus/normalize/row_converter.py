@@ -5,10 +5,11 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline_assets.corpus.document import DeriveId, Document, Meta, to_iso_time
+from pipeline_assets.corpus.document import Document, Meta, to_iso_time
 from pipeline_assets.corpus.licences import LicenceTag
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.columns import Column, find_column
+from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.snapshot.recipe import HubRowsSection
 from pipeline_assets.spine.rejects import Reject
 
@@ -24,9 +25,8 @@ class RowConverter:
 
     Attributes:
         columns: Column of each Document field, or several columns as alternatives.
-        source_section: Recipe section with the source, domain and default licence.
+        source_section: Recipe section with the source, domain, default licence and derived ids.
         file_name: Name of the file in rejects and in the meta of its Documents.
-        derive_id: Derives an id from the text of a row without an id.
         default_licence: Licence of rows that do not state their own; None uses the licence of `source_section`.
         fields_with_values: Document fields for which rows had values; the converter adds to this set.
     """
@@ -34,7 +34,6 @@ class RowConverter:
     columns: ColumnMap | LicensedColumns
     source_section: SourceLabels | HubRowsSection
     file_name: str
-    derive_id: DeriveId
     default_licence: LicenceTag | None = None
     fields_with_values: set[str] | None = None
 
@@ -44,8 +43,10 @@ class RowConverter:
         self._licence = self.default_licence or LicenceTag(self.source_section.license_tag, "recipe")
         self._reject = functools.partial(Reject, self.file_name)
 
-    def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
+    def to_document(self, row: dict[str, Any] | Fault, position: int) -> DocumentOrReject:
         """Convert or reject a row; `row`, without its text and id, becomes the meta."""
+        if isinstance(row, Fault):
+            return row.to_reject(self.file_name, position)
         columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:
@@ -66,7 +67,7 @@ class RowConverter:
             text=text,
             source=self.source_section.source,
             domain=self.source_section.domain,
-            doc_id=doc_id or self.derive_id(text),
+            doc_id=doc_id or self.source_section.derive_id(text),
             license_tag=license_tag,
             created_at=to_iso_time(created_at),
             meta=Meta.from_mapping(self.file_name, position, row, evidence),

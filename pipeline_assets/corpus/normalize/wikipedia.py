@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.licences import licence_table
-from pipeline_assets.corpus.normalize.converted import ConvertedSource, write_outcomes
-from pipeline_assets.corpus.normalize.derived_ids import no_derived_id
-from pipeline_assets.corpus.normalize.piece_shards import PieceShard, convert_pieces, piece_shards
+from pipeline_assets.corpus.normalize.converted import ConvertedSource, no_derived_id, write_outcomes
+from pipeline_assets.corpus.normalize.stage import PieceShard, convert_pieces, piece_shards
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, split_byte_ranges
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe, read_wikipedia
@@ -18,15 +17,9 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
-_TITLE_ONLY = "title_only"
-
 
 def convert_wikipedia(
-    staging: StagingDir,
-    files: Sequence[SourceFile],
-    recipe: WikipediaRecipe,
-    shard_bytes: int,
-    settings: RunSettings,
+    staging: StagingDir, files: Sequence[SourceFile], recipe: WikipediaRecipe, shard_bytes: int, settings: RunSettings
 ) -> ConvertedSource:
     """Convert wikiextractor's output files; raise InputError if they contain no page."""
     work = functools.partial(normalize_wikipedia_shard, recipe=recipe, zstd_level=settings.zstd_level)
@@ -36,7 +29,7 @@ def convert_wikipedia(
         fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
         raise InputError("the extraction contains no page", staging.target, fix)
     return ConvertedSource(
-        named, no_derived_id, {}, lambda reject: reject.reason == _TITLE_ONLY, reject_formatter=reject_formatter(files)
+        named, is_expected_reject=lambda reject: reject.reason == "title_only", reject_formatter=reject_formatter(files)
     )
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import pydantic
 
+from pipeline_assets.corpus.document import derive_doc_id
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.section import RecipeSection
 
@@ -49,10 +50,7 @@ class LicensedColumns(RecipeSection):
     text: Annotated[str, Option("Text column, or path such as body.text.", "text-column")] = "text"
     id: Annotated[
         ColumnChoice, Option("Id column. Default: doc_id or id, else derived.", "id-column", default=None)
-    ] = (
-        "doc_id",
-        "id",
-    )
+    ] = ("doc_id", "id")
     created_at: Annotated[
         ColumnChoice, Option("Date column. Default: created_at if it exists.", "created-at-column", default=None)
     ] = ("created_at",)
@@ -69,3 +67,10 @@ class SourceLabels(RecipeSection):
     domain: Annotated[str, Option("Domain label of the documents.")] = "unknown"
     license_tag: Annotated[str, Option("Licence of rows that do not state one.", "license")] = "unknown"
     generated_by: str | None = None
+
+    def derive_id(self, text: str) -> str:
+        """Derive the id of a row without an id from its text.
+
+        The file name is not used, so renaming, splitting or compressing a file changes no id.
+        """
+        return derive_doc_id("local", self.source, "", text)

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_assets.corpus.converted_shards import NORMALIZATION_NOTE, ShardWriter, read_rejects
-from pipeline_assets.corpus.document import DeriveId, derive_doc_id
 from pipeline_assets.corpus.filters.column_rules import first_failed_rules
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
@@ -17,7 +16,6 @@ from pipeline_assets.corpus.normalize.misnamed_columns import count_fields_with_
 from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, RowConverter
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import check_columns, convert_batch
-from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.hub_cache import delete_spans
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
@@ -62,17 +60,12 @@ def take_snapshot(
         "dumps": plan.count_by_dump(),
     }
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
-    converted = ConvertedSource(named, id_deriver(recipe), decisions, reject_formatter=str)
+    converted = ConvertedSource(named, recipe.derive_id, decisions, reject_formatter=str)
     fix = "loosen `rules` or `language` in the recipe"
     limit, where = recipe.max_reject_fraction, recipe.dataset
     content = finish_source(staging, converted, limit, settings, where, fix, removals)
     provenance = {**content.provenance, **fetched}
     return dataclasses.replace(content, external_inputs=hub_inputs(recipe, plan), provenance=provenance)
-
-
-def id_deriver(recipe: SnapshotRecipe) -> DeriveId:
-    """Return the function that derives a document's id from its text."""
-    return functools.partial(derive_doc_id, recipe.dataset, recipe.config, recipe.split)
 
 
 def convert_shard(
@@ -89,17 +82,16 @@ def convert_shard(
     table. The receipt has `ShardWriter`'s counts and, in addition, `rows` (read) and `dropped/<rule>`. With `columns`,
     the receipt also has the count `found/<field>` = 1 for each Document field with a value.
     """
-    derive_id, licences = id_deriver(recipe), licence_table() if columns else None
-    first_row, fields = 0, set[str]()
+    first_row, fields, licences = 0, set[str](), licence_table() if columns else None
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for fetched in shard.pieces:
             file = fetched.piece.group.file
-            converter = RowConverter(columns or recipe.columns, recipe, file.path, derive_id, fields_with_values=fields)
+            converter = RowConverter(columns or recipe.columns, recipe, file.path, fields_with_values=fields)
             if is_json_lines(file):
                 outcomes = convert_lines(fetched, window, first_row, recipe, converter, writer)
             else:
                 outcomes = _convert_parquet(fetched, window, first_row, recipe, converter, columns, writer)
-            write_outcomes(outcomes, writer, derive_id, licences)
+            write_outcomes(outcomes, writer, recipe.derive_id, licences)
             first_row += fetched.piece.rows
         if columns is not None:
             count_fields_with_values(fields, writer)
@@ -139,7 +131,7 @@ def _convert_parquet(
         kept = is_read & (failed < 0)
         numbers = (rows[kept] + group.first_row).tolist()
         for number, row in zip(numbers, convert_batch(batch.filter(bool_column(kept))), strict=True):
-            yield row.to_reject(path, number) if isinstance(row, Fault) else converter.to_document(row, number)
+            yield converter.to_document(row, number)
 
 
 def _read_batches(fetched_piece: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from pipeline_assets.corpus.converted_shards import ShardWriter
-from pipeline_assets.corpus.filters.column_filter import measure_rule
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, RowConverter
 from pipeline_assets.corpus.readers.faults import Fault
@@ -59,7 +58,7 @@ def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> Column
     """
     for rule in rules:
         try:
-            if measure_rule(rule, {rule.column: row.get(rule.column)}).is_failed:
+            if rule.measure({rule.column: row.get(rule.column)}).is_failed:
                 return rule
         except UsageError as error:  # a bad row, not a bad recipe: each row of JSON lines has its own columns
             return "wrong_type", error.what

@@ -7,7 +7,7 @@ from pipeline_assets.corpus.normalize.misnamed_columns import WITHOUT_VALUES_KEY
 from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.convert import convert_shard, id_deriver
+from pipeline_assets.corpus.snapshot.convert import convert_shard
 from pipeline_assets.corpus.snapshot.fetch import fetch_pieces, plan_shards
 from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_json_lines, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
@@ -42,4 +42,4 @@ def convert_hub_rows(
     has_language = recipe.language is not None and plan.has_language_column
     decisions = {"language_filter_applied": has_language, "dumps": plan.count_by_dump()}
     missing = columns_without_values(columns, total_counts(named.values())) if is_json_lines(plan.listing[0]) else []
-    return ConvertedSource(named, id_deriver(recipe), decisions | ({WITHOUT_VALUES_KEY: missing} if missing else {}))
+    return ConvertedSource(named, recipe.derive_id, decisions | ({WITHOUT_VALUES_KEY: missing} if missing else {}))

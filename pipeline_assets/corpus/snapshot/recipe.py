@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from pipeline_assets.corpus.document import derive_doc_id
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, ColumnRules
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap
 from pipeline_assets.spine.command_option import Option
@@ -78,6 +79,10 @@ class HubRowsSection(RecipeSection):
     amount: Amount
     seed: Annotated[str, Option("Random seed for drawing the sample.")] = "0"
     max_reject_fraction: MaxRejectShare = "0.001"
+
+    def derive_id(self, text: str) -> str:
+        """Derive the id of a row without an id from its text."""
+        return derive_doc_id(self.dataset, self.config, self.split, text)
 
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
         """Return the rules; add one for `language` if set and if `columns` contains it."""

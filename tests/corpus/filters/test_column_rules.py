@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.filters.column_filter import measure_rule
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed_rules
 from pipeline_assets.spine.errors import UsageError
 
@@ -91,7 +90,7 @@ def test_column_that_cannot_be_compared_is_refused(rule: str, kinds: tuple[str, 
 
     refused = [
         refusal(lambda: parsed.passing_mask(BATCH), UsageError),
-        refusal(lambda: measure_rule(parsed, meta), UsageError),
+        refusal(lambda: parsed.measure(meta), UsageError),
     ]
 
     missing = f"column `{parsed.column}` not found; the columns are {', '.join(meta)}; correct the rule"
@@ -108,8 +107,8 @@ def test_row_that_a_rule_cannot_measure_is_named() -> None:
     place = {"source_file": "a.jsonl", "source_row": 204}
     scored, cleaned = ColumnRule.parse("score >= 3"), ColumnRule.parse("is_cleaned == 1")
 
-    missing = refusal(lambda: measure_rule(scored, {"int_score": 3, **place}), UsageError)
-    wrong = refusal(lambda: measure_rule(cleaned, {"is_cleaned": True, **place}), UsageError)
+    missing = refusal(lambda: scored.measure({"int_score": 3, **place}), UsageError)
+    wrong = refusal(lambda: cleaned.measure({"is_cleaned": True, **place}), UsageError)
 
     assert missing == (
         "rule `score >= 3`: column `score` not found; the columns are int_score, source_file, source_row; "
@@ -160,7 +159,7 @@ def test_rule_that_is_not_a_comparison_with_a_constant_is_refused(text: str, wha
     ],
 )
 def test_rule_reads_document_metadata_like_a_column(rule: str, value: object, is_failed: bool) -> None:
-    result = measure_rule(ColumnRule.parse(rule), {"score": value, "url": "https://example.org"})
+    result = ColumnRule.parse(rule).measure({"score": value, "url": "https://example.org"})
 
     assert (result.reason, result.limit, result.is_failed) == (rule, ColumnRule.parse(rule).constant, is_failed)
     assert (

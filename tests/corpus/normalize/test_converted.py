@@ -9,7 +9,7 @@ import pytest
 from refusals import refusal
 from stage_a_build import ledger
 
-from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
+from pipeline_assets.corpus.readers.column_recipe import SourceLabels
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 
@@ -64,7 +64,7 @@ def test_a_source_without_documents_is_an_error_and_seals_nothing(normalized: No
 
 def test_texts_that_differ_only_in_nul_are_repeats(normalized: Normalized, read_docs: Read) -> None:
     rows = [{"text": "A\0B"}, {"text": "AB"}, *({"text": f"Text {n}."} for n in range(100))]
-    derived = local_doc_id("notes", "AB")
+    derived = SourceLabels(source="notes").derive_id("AB")
 
     artifact = normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY)
 

@@ -9,7 +9,7 @@ import pytest
 from refusals import refusal
 from stage_a_build import ledger
 
-from pipeline_assets.corpus.normalize.piece_shards import piece_shards
+from pipeline_assets.corpus.normalize.stage import piece_shards
 from pipeline_assets.corpus.normalize.wikipedia import pages_add_up
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.corpus.sealed_shards import rows_by_shard

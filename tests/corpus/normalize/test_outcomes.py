@@ -1,6 +1,5 @@
 """Outcomes of rows: Documents and rejects in order, NUL removal, licences."""
 
-import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,13 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize.converted import write_outcomes
-from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
+from pipeline_assets.corpus.readers.column_recipe import SourceLabels
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.staging import StagingView
 
-derive_id = functools.partial(local_doc_id, "notes")
+derive_id = SourceLabels(source="notes").derive_id
 
 
 LOW_SCORE = "low_score"

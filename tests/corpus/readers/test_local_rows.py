@@ -2,13 +2,11 @@
 
 import datetime
 import json
-from functools import partial
 from typing import Any
 
 import pytest
 
 from pipeline_assets.corpus.document import Document, Meta, derive_doc_id
-from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
 from pipeline_assets.corpus.normalize.row_converter import RowConverter
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
 from pipeline_assets.spine.rejects import Reject
@@ -20,7 +18,7 @@ def convert(row: dict[str, Any], **columns: str | None) -> Document | Reject:
     """Convert a row at position 7 of `a.jsonl`; unset columns are null."""
     named = {"text": "text", "id": None, "created_at": None, "license": None} | columns
     licensed = LicensedColumns(**named)  # type: ignore[arg-type]
-    return RowConverter(licensed, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
+    return RowConverter(licensed, LABELS, "a.jsonl").to_document(row, 7)
 
 
 def to_document(row: dict[str, Any], **columns: str | None) -> Document:
@@ -152,7 +150,7 @@ def test_a_boolean_column_is_neither_an_id_nor_a_date() -> None:
     row = {"text": "Text.", "doc_id": True, "id": "a-1", "created_at": False}
     columns = LicensedColumns()
 
-    result = RowConverter(columns, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
+    result = RowConverter(columns, LABELS, "a.jsonl").to_document(row, 7)
 
     assert isinstance(result, Document)
     assert (result.doc_id, result.created_at, result.meta.extra) == ("a-1", "", '{"doc_id":true,"created_at":false}')
@@ -184,7 +182,7 @@ DEFAULT_COLUMNS = LicensedColumns()
 
 
 def convert_default(row: dict[str, Any]) -> Document:
-    result = RowConverter(DEFAULT_COLUMNS, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
+    result = RowConverter(DEFAULT_COLUMNS, LABELS, "a.jsonl").to_document(row, 7)
     assert isinstance(result, Document), result
     return result
 
@@ -212,7 +210,7 @@ def test_default_columns_are_used_if_a_row_has_them() -> None:
 def test_the_first_default_column_with_a_valid_value_is_the_id(row: dict[str, Any], doc_id: str | None) -> None:
     result = convert_default({"text": "Text."} | row)
 
-    assert result.doc_id == (doc_id or local_doc_id("notes", "Text."))
+    assert result.doc_id == (doc_id or LABELS.derive_id("Text."))
 
 
 def test_a_default_column_of_another_type_is_ignored() -> None:
@@ -224,13 +222,13 @@ def test_a_default_column_of_another_type_is_ignored() -> None:
 def test_a_column_set_to_null_in_the_recipe_is_not_used() -> None:
     result = to_document({"text": "Text.", "doc_id": "d", "id": "i", "license": "MIT"})
 
-    assert (result.doc_id, result.license_tag) == (local_doc_id("notes", "Text."), "cc0-1.0")
+    assert (result.doc_id, result.license_tag) == (LABELS.derive_id("Text."), "cc0-1.0")
 
 
 def test_fields_with_a_value_in_any_row_are_recorded() -> None:
     recorded: set[str] = set()
     columns = LicensedColumns(text="text", id="id", created_at="date", license="terms")
-    rows = RowConverter(columns, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source), fields_with_values=recorded)
+    rows = RowConverter(columns, LABELS, "a.jsonl", fields_with_values=recorded)
 
     rows.to_document({"text": "a", "id": "", "date": None}, 0)
     assert recorded == {"text"}
