@@ -4,6 +4,8 @@ A character of a phrase matches itself, its lower case and its upper case. Nothi
 phrase matches exactly one space.
 """
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -47,67 +49,56 @@ class Automaton(NamedTuple):
     scopes: NDArray[np.int32]
 
 
-class _Node(NamedTuple):
-    """Position in a phrase: a byte in a spelling of a character, or the phrase's end.
-
-    All fields are indices. At the phrase's end, `character` is the number of characters in the phrase.
-    """
-
-    phrase: int
-    character: int
-    spelling: int = 0
-    byte: int = 0
-
-
 class _PhraseGraph:
     """Graph of phrases, with an edge for each byte and a path for each spelling."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
-        self._spellings = [[_spellings(character) for character in phrase] for phrase in phrases]
-        self.roots = [self._nodes(number, 0) for number in range(len(phrases))]
-        self.first_steps: dict[int, set[_Node]] = {}
-        for nodes in self.roots:
-            self.add_steps(nodes, self.first_steps)
+        self._edges: list[dict[int, set[int]]] = []  # by node: the nodes that follow it, by byte
+        self.roots: list[int] = []  # first node of each phrase
+        self.ends: dict[int, int] = {}  # phrase of each last node
+        for number, phrase in enumerate(phrases):
+            node = self._add_node()
+            self.roots.append(node)
+            for character in phrase:
+                start, node = node, self._add_node()
+                for spelling in _spellings(character):
+                    inner = [start, *(self._add_node() for _ in spelling[1:]), node]
+                    for byte, (before, after) in zip(spelling, itertools.pairwise(inner), strict=True):
+                        self._edges[before].setdefault(byte, set()).add(after)
+            self.ends[node] = number
 
-    def is_end(self, node: _Node) -> bool:
-        return node.character == len(self._spellings[node.phrase])
+    def _add_node(self) -> int:
+        self._edges.append({})
+        return len(self._edges) - 1
 
-    def add_steps(self, nodes: Iterable[_Node], successors: dict[int, set[_Node]]) -> None:
-        """Add the successors of `nodes` to `successors`, by the byte that leads to each."""
+    def follow(self, nodes: Iterable[int]) -> dict[int, set[int]]:
+        """Return the successors of `nodes`, by the byte that leads to them."""
+        successors = defaultdict[int, set[int]](set)
         for node in nodes:
-            if self.is_end(node):
-                continue
-            spelling = self._spellings[node.phrase][node.character][node.spelling]
-            is_last = node.byte + 1 == len(spelling)
-            after = self._nodes(node.phrase, node.character + 1) if is_last else [node._replace(byte=node.byte + 1)]
-            successors.setdefault(spelling[node.byte], set()).update(after)
-
-    def _nodes(self, phrase: int, character: int) -> list[_Node]:
-        if character == len(self._spellings[phrase]):
-            return [_Node(phrase, character)]
-        return [_Node(phrase, character, spelling) for spelling in range(len(self._spellings[phrase][character]))]
+            for byte, after in self._edges[node].items():
+                successors[byte] |= after
+        return successors
 
 
 def build_automaton(phrases: Sequence[tuple[str, PhraseScope]]) -> Automaton:
     """Build the automaton of phrases; none may be empty or contain a line feed."""
     graph = _PhraseGraph([phrase for phrase, _ in phrases])
+    first_steps = graph.follow(graph.roots)
     # A state is the set of nodes that phrases in progress have reached. A phrase may begin at any byte, so every
     # target includes the first steps. `pending` grows while the loop reads it, until no state is new.
-    states: dict[frozenset[_Node], int] = {frozenset(): 0}
+    states: dict[frozenset[int], int] = {frozenset(): 0}
     pending = list(states)
     rows: list[NDArray[np.int32]] = []
     for nodes in pending:
         row = rows[0].copy() if rows else np.zeros(256, np.int32)
-        steps: dict[int, set[_Node]] = {} if nodes else {byte: set() for byte in graph.first_steps}
-        graph.add_steps(nodes, steps)
-        for byte, after in steps.items():
-            target = frozenset(after | graph.first_steps.get(byte, set()))
+        for byte, after in (graph.follow(nodes) if nodes else first_steps).items():
+            target = frozenset(after | first_steps.get(byte, set()))
             if target not in states:
                 states[target] = len(states)
                 pending.append(target)
             row[byte] = states[target]
         rows.append(row)
-    matches = [sorted({node.phrase for node in nodes if graph.is_end(node)}) for nodes in pending]
+    matches = [sorted({graph.ends[node] for node in nodes if node in graph.ends}) for nodes in pending]
     return Automaton(
         next_states=np.array(rows, np.int32),
         prefix_bits=_prefix_bits(graph),
@@ -129,16 +120,15 @@ def _spellings(character: str) -> list[bytes]:
 
 def _prefix_bits(graph: _PhraseGraph) -> NDArray[np.uint64]:
     table = np.zeros((_PREFIX_BYTES, 256), np.uint64)
-    for number, nodes in enumerate(graph.roots):
-        bit = np.uint64(1 << number % 64)
+    for number, root in enumerate(graph.roots):
+        bit, nodes = np.uint64(1 << number % 64), {root}
         for index in range(_PREFIX_BYTES):
-            if any(map(graph.is_end, nodes)):  # the phrase is over: any byte may follow
+            if not nodes.isdisjoint(graph.ends):  # the phrase is over: any byte may follow
                 table[index:] |= bit
                 break
-            steps: dict[int, set[_Node]] = {}
-            graph.add_steps(nodes, steps)
+            steps = graph.follow(nodes)
             table[index, list(steps)] |= bit
-            nodes = [node for after in steps.values() for node in after]
+            nodes = set().union(*steps.values())
     return table.reshape(-1)
 
 
