@@ -90,7 +90,7 @@ def main() -> None:
         labels, classifier = load_classifier(Path(temporary, "model.bin"))
         lines = [" ".join(text.split()) for text in kept]
         batch = join_texts([line.encode() for line in lines])
-        ours = seconds(lambda: label_probabilities(*batch, classifier)[:, labels.index("__label__a")])
+        ours = seconds(lambda: label_probabilities(batch, classifier)[:, labels.index("__label__a")])
         theirs = seconds(
             lambda: [dict(map(reversed, model.f.predict(f"{line}\n", 2, 0.0, "strict"))) for line in lines]
         )

@@ -22,6 +22,7 @@ from pipeline_assets.corpus.readers.hub_files import is_repo_name
 from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import (
     InputFolder,
+    SourceFile,
     SourceFolder,
     has_files,
     input_folder_path,
@@ -93,8 +94,8 @@ class ModelFolder(InputFolder):
 
     is_template_only: bool = False
 
-    def file_patterns(self) -> Sequence[str]:
-        return self.choose_files().names
+    def files(self) -> list[SourceFile]:
+        return list_files(self.path, self.choose_files().names)
 
     def choose_files(self) -> ModelFiles:
         """Choose the files to pin; InputError if a needed one is missing.

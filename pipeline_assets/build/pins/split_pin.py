@@ -52,8 +52,8 @@ class SplitFolder(InputFolder):
     split: str
     patterns: Mapping[str, Sequence[str]]
 
-    def file_patterns(self) -> Sequence[str]:
-        return self.choose_files().files
+    def files(self) -> list[SourceFile]:
+        return list_files(self.path, self.choose_files().files)
 
     def choose_files(self) -> SplitFiles:
         """Choose the split's files in the folder; the folder's path must be absolute."""

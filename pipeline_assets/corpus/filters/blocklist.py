@@ -44,12 +44,12 @@ def _build_url_table(path: Path, url_to_keys: Callable[[str], list[str]]) -> has
     _raise_if_invalid(path, line_numbers, map(len, keys), "has no host")
     is_entry = (_FOREIGN_LINE.match(key) is None for key in keys)
     _raise_if_invalid(path, line_numbers, is_entry, "is not one host or URL, without anything else")
-    return hashed_words.build_table(hashed_words.hash_strings(*join_texts(keys)), np.zeros(len(keys), np.int32))
+    return hashed_words.build_table(hashed_words.hash_strings(join_texts(keys)), np.zeros(len(keys), np.int32))
 
 
 def _build_word_table(path: Path) -> hashed_words.HashedWords:
     line_numbers, phrases = _read_list(path, str.casefold)
-    hashes, is_whole, words = hashed_words.hash_phrase_prefixes(*join_texts(phrases), hashed_words.word_classes())
+    hashes, is_whole, words = hashed_words.hash_phrase_prefixes(join_texts(phrases), hashed_words.word_classes())
     _raise_if_invalid(path, line_numbers, words.tolist(), "has no word")
     return hashed_words.build_table(hashes, is_whole)
 
@@ -100,12 +100,12 @@ class BlocklistFilter(Filter):
             candidate.record_changes(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))
         for reason, url_to_keys, table in self._by_url:
             keys = [url_to_keys(url) if isinstance(url, str) else [] for url in urls]
-            hashes = hashed_words.hash_strings(*join_texts([key.encode() for several in keys for key in several]))
+            hashes = hashed_words.hash_strings(join_texts([key.encode() for several in keys for key in several]))
             nearest = np.minimum(np.searchsorted(table.hashes, hashes), len(table.hashes) - 1)
             hits = iter((table.hashes[nearest] == hashes).tolist())
             # The list takes one hit for each key, so that `hits` stays in step with the keys of the next document.
             yield reason, [next(iter([key for key in several if next(hits)]), None) for several in keys]
         batch = join_texts([candidate.text.decode().casefold().encode() for candidate in candidates if self._words])
         for reason, table in self._words:
-            spans = hashed_words.find_first_phrases(*batch, hashed_words.word_classes(), table).tolist()
+            spans = hashed_words.find_first_phrases(batch, hashed_words.word_classes(), table).tolist()
             yield reason, [batch.text[start:stop].tobytes().decode() if stop > 0 else None for start, stop in spans]

@@ -77,21 +77,14 @@ _BEFORE_MARK, _AFTER_MARK, _SENTENCE_ENDED = range(3)
 
 
 class _Line(NamedTuple):
-    """Bounds and counts of one line of a document.
+    """Bounds and counts of one line of a document."""
 
-    Attributes:
-        text_start: Position of the first byte that is not whitespace.
-        text_end: Position after the last byte that is not whitespace.
-        line_end: Position of the line feed, or the end of the document.
-        has_terminal_end: Whether the last character before `text_end` is terminal punctuation.
-    """
-
-    text_start: int
-    text_end: int
-    line_end: int
+    text_start: int  # position of the first byte that is not whitespace
+    text_end: int  # position after the last byte that is not whitespace
+    line_end: int  # position of the line feed, or the end of the document
     words: int
     sentences: int
-    has_terminal_end: bool
+    has_terminal_end: bool  # the last character before `text_end` is terminal punctuation
 
 
 @compiled_inner
@@ -146,15 +139,13 @@ def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rule
 
 
 @compiled
-def _keep_lines(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], phrase_positions: NDArray[np.int64], rules: LineRules
-) -> KeptLines:
+def _keep_lines(batch: TextBatch, phrase_positions: NDArray[np.int64], rules: LineRules) -> KeptLines:
     """Copy the kept lines of each document; count lines, removals and sentences.
 
     `phrase_positions` has, in ascending order, the position of one byte in each line that contains a phrase of
     `remove_lines_with`.
     """
-    documents = len(offsets) - 1
+    (text, offsets), documents = batch, len(batch.offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)
     line_counts, sentence_counts = np.zeros(documents, np.int64), np.zeros(documents, np.int64)
     removal_counts = np.zeros((documents, len(_LINE_REASONS)), np.int64)
@@ -220,14 +211,14 @@ class C4Filter(Filter):
         results = []
         for reason, phrases, automaton in self._unwanted:
             max_counts = np.ones(len(candidates), np.int64)
-            first_phrases = find_phrases(*batch, automaton, classes, max_counts, False).first_phrases
+            first_phrases = find_phrases(batch, automaton, classes, max_counts, False).first_phrases
             # The index is -1 in a document without a phrase, and index -1 of these phrases gives None.
             results.append(_RuleResult(reason, first_phrases, None, first_phrases >= 0, (*phrases, None)))
         if self._recipe.remove_citations and _remove_citations(candidates):
             batch = join_texts([candidate.text for candidate in candidates])
         max_counts = np.full(len(candidates), len(batch.text) if self._recipe.remove_lines_with else 0)
-        hits = find_phrases(*batch, self._line_phrases, classes, max_counts, True)
-        kept_lines = _keep_lines(*batch, hits.line_positions, self._rules)
+        hits = find_phrases(batch, self._line_phrases, classes, max_counts, True)
+        kept_lines = _keep_lines(batch, hits.line_positions, self._rules)
         minimum = self._recipe.min_sentences
         if minimum is not None:
             sentences = kept_lines.sentence_counts

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_inner
 from pipeline_assets.corpus.filters import hashed_words
 from pipeline_assets.corpus.filters.characters import to_int64
-from pipeline_assets.corpus.filters.text_batch import join_texts
+from pipeline_assets.corpus.filters.text_batch import TextBatch, join_texts
 from pipeline_assets.spine.errors import InputError
 
 _HEADER = struct.Struct("<14id3i2q")  # magic, version, 12 settings, `t`; numbers of entries, words, labels; two counts
@@ -79,7 +79,7 @@ def _parse_classifier(mapped_file: mmap.mmap) -> tuple[list[str], Classifier]:
     lacks_ngrams = buckets == 0 and (max_words > 1 or characters[1] > 0)
     if (input_vectors.shape, output_vectors.shape) != shapes or lacks_ngrams or not 0 < max_words <= _MAX_NGRAM_WORDS:
         raise ValueError("the sizes of its dictionary and matrices differ")
-    hashes = hashed_words.hash_strings(*join_texts(words[:number]))
+    hashes = hashed_words.hash_strings(join_texts(words[:number]))
     table = hashed_words.build_table(hashes, np.arange(number, dtype=np.int32))
     classifier = Classifier(table, input_vectors, output_vectors, number, max_words, (characters[0], characters[1]))
     return [word.decode() for word in words[number:]], classifier
@@ -137,14 +137,13 @@ def _add_character_ngrams(word: NDArray[np.uint8], classifier: Classifier, hidde
 
 
 @compiled
-def label_probabilities(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], classifier: Classifier
-) -> NDArray[np.float64]:
+def label_probabilities(batch: TextBatch, classifier: Classifier) -> NDArray[np.float64]:
     """Return the probability of each label for each text, shape (texts, labels).
 
     A text is read up to its first word `</s>`; if it has none, `</s>` is appended. All probabilities of a text are 0 if
     none of its words is in the dictionary and it has no n-gram.
     """
+    text, offsets = batch
     probabilities = np.zeros((len(offsets) - 1, len(classifier.output_vectors)))
     hidden, ngrams = np.empty(classifier.input_vectors.shape[1]), np.zeros(_MAX_NGRAM_WORDS, np.uint64)
     for number in range(len(probabilities)):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_inner
 from pipeline_assets.corpus.filters.characters import WORD, character_classes, read_class_bits
+from pipeline_assets.corpus.filters.text_batch import TextBatch
 
 FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _COMBINING_MARK, _SINGLE_WORD = 256, 512  # class bits, in addition to those of `characters`
@@ -57,8 +58,9 @@ def extend_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
 
 
 @compiled
-def hash_strings(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
+def hash_strings(strings: TextBatch) -> NDArray[np.uint64]:
     """Return the hash of each string of a batch, shape (strings,)."""
+    text, offsets = strings
     hashes = np.full(len(offsets) - 1, FNV_OFFSET, np.uint64)
     for number in range(len(hashes)):
         for at in range(offsets[number], offsets[number + 1]):
@@ -99,16 +101,15 @@ def _next_word(text: NDArray[np.uint8], position: int, end: int, classes: NDArra
 
 @compiled
 def hash_phrase_prefixes(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16]
+    phrases: TextBatch, classes: NDArray[np.uint16]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
     """Hash the prefixes of each phrase: its first word, its first two, and so on.
-
-    Phrase i is `text[offsets[i] : offsets[i + 1]]`.
 
     Returns:
         Three arrays: the hashes of all prefixes, phrase after phrase; 1 for each prefix that is a whole phrase, else 0;
         and the number of words of each phrase.
     """
+    text, offsets = phrases
     hashes, is_whole = np.empty(len(text), np.uint64), np.zeros(len(text), np.int32)
     words, size = np.zeros(len(offsets) - 1, np.int64), 0
     for number in range(len(words)):
@@ -127,14 +128,14 @@ def hash_phrase_prefixes(
 
 
 @compiled
-def find_first_phrases(
-    text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16], phrases: HashedWords
-) -> NDArray[np.int64]:
+def find_first_phrases(texts: TextBatch, classes: NDArray[np.uint16], phrases: HashedWords) -> NDArray[np.int64]:
     """Return start and end of the first listed phrase in each text, shape (texts, 2).
 
-    Start and end are positions in `text`, or -1 without a listed phrase. If several phrases begin at the same word, the
-    shortest is returned. Build `phrases` with `build_table` from the first two results of `hash_phrase_prefixes`.
+    Start and end are positions in `texts.text`, or -1 without a listed phrase. If several phrases begin at the same
+    word, the shortest is returned. Build `phrases` by `build_table` from the first two results of
+    `hash_phrase_prefixes`.
     """
+    text, offsets = texts
     spans = np.full((len(offsets) - 1, 2), -1, np.int64)
     for number in range(len(spans)):
         end = offsets[number + 1]

@@ -113,10 +113,8 @@ def _parse(code: str, file_name: str) -> ast.Module:
 def _find_pins(code: str, file_name: str) -> dict[str, str]:
     """Return the pins of a file: its sha256, and the versions of Python and packages.
 
-    An installed package is pinned if the file imports it, or if a pinned package requires it.
-
-    Raise UsageError if the file is not valid Python, or imports a module that is neither in the standard library nor in
-    an installed package, such as another file of the user.
+    An installed package is pinned if the file imports it, or if a pinned package requires it. Raise UsageError if the
+    file imports a module that is neither in the standard library nor in an installed package.
     """
     python, needed = "{}.{}".format(*sys.version_info), list[str]()
     pins = {file_name: hashlib.sha256(code.encode()).hexdigest(), "python": python}

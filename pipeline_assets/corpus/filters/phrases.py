@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_inner
 from pipeline_assets.corpus.filters import characters
 from pipeline_assets.corpus.filters.characters import to_index
+from pipeline_assets.corpus.filters.text_batch import TextBatch
 
 _PREFIX_BYTES = 4  # bytes of a phrase that are looked up before the automaton reads them
 
@@ -214,8 +215,7 @@ class PhraseHits(NamedTuple):
 
 @compiled
 def find_phrases(
-    text: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
+    batch: TextBatch,
     automaton: Automaton,
     classes: NDArray[np.uint16],
     max_counts: NDArray[np.int64],
@@ -223,10 +223,11 @@ def find_phrases(
 ) -> PhraseHits:
     """Count the distinct phrases, or the lines with a phrase, in each document.
 
-    `text` and `offsets` are a `TextBatch`, and `classes` is the table of `character_classes`. `max_counts`, shape
-    (documents,), has the count at which the search of each document stops. If `counts_lines` is true, lines are
-    counted, otherwise phrases. Occurrences outside the scope of their phrase are ignored.
+    `classes` is the table of `character_classes`. `max_counts`, shape (documents,), has the count at which the search
+    of each document stops. If `counts_lines` is true, lines are counted, otherwise phrases. Occurrences outside the
+    scope of their phrase are ignored.
     """
+    text, offsets = batch
     counts = np.zeros(len(max_counts), np.int64)
     first_phrases = np.full(len(max_counts), -1, np.int32)
     # A line with a phrase takes two bytes at least: one byte and a line feed, which the last line of a document may

@@ -32,7 +32,7 @@ class ScoreFilter(Filter):
         Raise UsageError if a document already has the column of the score.
         """
         batch = join_texts([candidate.text for candidate in candidates])
-        scores = label_probabilities(*batch, self._classifier)[:, self._label].tolist()
+        scores = label_probabilities(batch, self._classifier)[:, self._label].tolist()
         for candidate, score in zip(candidates, scores, strict=True):
             if self._column in candidate.meta:
                 what, fix = f"the source has a column `{self._column}`", "choose another name for the score's column"

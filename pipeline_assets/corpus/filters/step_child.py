@@ -60,10 +60,7 @@ class StepAnswer(msgspec.Struct, frozen=True):
 
 
 class _TooSlowError(BaseException):
-    """Error for a document that takes more CPU seconds than allowed.
-
-    The base class is BaseException, so that `except Exception` in a step does not catch the error.
-    """
+    """Error for a slow document, which `except Exception` in a step does not catch."""
 
 
 class _LoadedStep:

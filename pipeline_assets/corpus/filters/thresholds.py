@@ -135,9 +135,8 @@ def first_violation(counts: NDArray[np.int64], thresholds: ThresholdArrays) -> i
 
 @compiled
 def _fill_text_counts(
-    text: NDArray[np.uint8],
+    batch: TextBatch,
     u64_view: NDArray[np.uint64],
-    offsets: NDArray[np.int64],
     classes: NDArray[np.uint16],
     words: WordSpans,
     scratch: Scratch,
@@ -149,6 +148,7 @@ def _fill_text_counts(
 
     `counts` has the shape (documents, len(TextCount)). Documents that violate an early limit get no repetition counts.
     """
+    text, offsets = batch
     for document in range(len(offsets) - 1):
         start = offsets[document]
         find_words(text, start, offsets[document + 1] - start, classes, words, counts[document])
@@ -209,18 +209,17 @@ class ThresholdFilter(Filter):
         counts = np.zeros((len(batch.offsets) - 1, len(TextCount)), np.int64)
         if self._stop_words is not None:
             max_counts = np.full(len(counts), self._max_stop_words)
-            hits = find_phrases(*batch, self._stop_words, self._classes, max_counts, False)
+            hits = find_phrases(batch, self._stop_words, self._classes, max_counts, False)
             counts[:, TextCount.STOP_WORDS] = hits.counts
         longest = int(np.diff(batch.offsets).max(initial=0))
         fits = longest <= _REUSED_BYTES
         scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
-        text, offsets, u64_view = *batch, unaligned_u64_view(batch.text)
-        repeats = self._counts_repetition
-        _fill_text_counts(text, u64_view, offsets, self._classes, *scratch, early_thresholds, repeats, counts)
+        u64_view, repeats = unaligned_u64_view(batch.text), self._counts_repetition
+        _fill_text_counts(batch, u64_view, self._classes, *scratch, early_thresholds, repeats, counts)
         return counts
 
     def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], search_mask: NDArray[np.bool_]) -> None:
         if self._boilerplate is not None:
             max_counts = np.where(search_mask, len(batch.text), 0)
-            hits = find_phrases(*batch, self._boilerplate, self._classes, max_counts, True)
+            hits = find_phrases(batch, self._boilerplate, self._classes, max_counts, True)
             counts[:, TextCount.BOILERPLATE_LINES] = hits.counts

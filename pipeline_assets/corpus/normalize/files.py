@@ -25,7 +25,6 @@ from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, Row
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.normalize.stage import PieceShard, convert_pieces, convert_shards, piece_shards
 from pipeline_assets.corpus.normalize.wikipedia import convert_wikipedia
-from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.local import (
     LocalRecipe,
     Piece,
@@ -35,6 +34,7 @@ from pipeline_assets.corpus.readers.local import (
     plan_local,
 )
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
+from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, check_listed_files, open_source
 from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS
 from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
@@ -54,7 +54,7 @@ _READABLE_SUFFIX = ".readable"  # of names of shards that are converted again, w
 
 def convert_files(
     staging: StagingDir,
-    folder: source_folder.SourceFolder,
+    folder: SourceFolder,
     listing: Manifest,
     source: FileSource,
     shard_bytes: int,
@@ -65,7 +65,7 @@ def convert_files(
     The path of `folder` must be absolute. Raise InputError if a file differs from `listing` when the conversion
     starts or when it ends. Raise UsageError if a Stack Exchange source does not have exactly one file.
     """
-    files = source_folder.check_listed_files(folder, listing)
+    files = check_listed_files(folder, listing)
     match source:
         case WikipediaSource():
             converted = convert_wikipedia(staging, files, source, shard_bytes, settings)
@@ -79,14 +79,14 @@ def convert_files(
             converted = convert_site(staging, files[0], source, shard_bytes, settings)
         case _:
             assert_never(source)
-    source_folder.check_listed_files(folder, listing)  # raises if a file changed while it was read
+    check_listed_files(folder, listing)  # raises if a file changed while it was read
     return converted
 
 
 _MAX_NAMED_FILES = 3
 
 
-def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, LicenceTag]:
+def licences_by_folder(files: Iterable[SourceFile]) -> dict[PurePosixPath, LicenceTag]:
     """Map each folder that has licence files to its licence (see `_common_licence`)."""
     licences: defaultdict[PurePosixPath, list[LicenceTag]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
@@ -102,8 +102,8 @@ def _common_licence(licences: Sequence[LicenceTag]) -> LicenceTag:
     return LicenceTag(UNKNOWN, f"file: {', '.join(files)}" + ", …" * (len(licences) > _MAX_NAMED_FILES))
 
 
-def _file_licence(file: source_folder.SourceFile) -> LicenceTag:
-    with source_folder.open_source(file) as opened:
+def _file_licence(file: SourceFile) -> LicenceTag:
+    with open_source(file) as opened:
         try:
             text = io.BufferedReader(opened).read(MAX_LICENCE_TEXT_BYTES + 1)  # type: ignore[type-var]
         except OSError as error:
@@ -115,11 +115,7 @@ def _file_licence(file: source_folder.SourceFile) -> LicenceTag:
 
 
 def convert_local(
-    staging: StagingDir,
-    files: Sequence[source_folder.SourceFile],
-    recipe: LocalRecipe,
-    shard_bytes: int,
-    settings: RunSettings,
+    staging: StagingDir, files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int, settings: RunSettings
 ) -> ConvertedSource:
     """Convert local files; licence files apply to rows that state no licence.
 
@@ -178,7 +174,7 @@ def normalize_local(
     fields_with_values, found = set[str](), dict[str, str]()
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for piece in shard.pieces:
-            rows: Iterable[DocumentOrReject] = _readable_rows(piece, recipe, folder_licences, fields_with_values, found)
+            rows: Iterable[DocumentOrReject] = read_piece(piece, recipe, folder_licences, fields_with_values, found)
             if (reason := unreadable_reasons.get(name := piece.file.name)) is not None:
                 rows = [Reject(name, 0, UNREADABLE, reason)] if begins_file(piece) else []
             writer.count("rows", write_outcomes(rows, writer, recipe.derive_id, licence_table()))
@@ -187,43 +183,30 @@ def normalize_local(
     return replace(receipt, notes={**receipt.notes, UNREADABLE: found}) if found else receipt
 
 
-def _readable_rows(
-    piece: Piece,
-    recipe: LocalRecipe,
-    folder_licences: Mapping[PurePosixPath, LicenceTag],
-    fields_with_values: set[str],
-    unreadable_reasons: dict[str, str],
-) -> Iterator[DocumentOrReject]:
-    """Yield a piece's rows; if unreadable, add the reason to `unreadable_reasons`."""
-    with note_unreadable(piece.file, unreadable_reasons):
-        yield from read_piece(piece, recipe, folder_licences, fields_with_values)
-
-
 def read_piece(
     piece: Piece,
     recipe: LocalRecipe,
     folder_licences: Mapping[PurePosixPath, LicenceTag] | None = None,
     fields_with_values: set[str] | None = None,
+    unreadable_reasons: dict[str, str] | None = None,
 ) -> Iterator[DocumentOrReject]:
     """Yield a Document or Reject for every row that begins in the piece, in order.
 
     `folder_licences` maps folders to licences. A row without a licence gets the licence of the nearest folder above its
-    file, or the recipe's if no folder has one. Document fields that get a value are added to `fields_with_values`.
+    file, or the recipe's if no folder has one. Document fields that get a value are added to `fields_with_values`. If
+    the file cannot be read, the reason is added to `unreadable_reasons`; if that is None, InputError is raised.
     """
     name, licences = piece.file.name, folder_licences or {}
     parents = PurePosixPath(name).parents
     folder_licence = next((licences[parent] for parent in parents if parent in licences), None)
     converter = RowConverter(recipe.row_columns(name), recipe, name, folder_licence, fields_with_values)
-    for position, row in piece_rows(piece, recipe):
-        yield converter.to_document(row, position)
+    with note_unreadable(piece.file, unreadable_reasons):
+        for position, row in piece_rows(piece, recipe):
+            yield converter.to_document(row, position)
 
 
 def convert_site(
-    staging: StagingDir,
-    file: source_folder.SourceFile,
-    recipe: threads.SiteRecipe,
-    bucket_bytes: int,
-    settings: RunSettings,
+    staging: StagingDir, file: SourceFile, recipe: threads.SiteRecipe, bucket_bytes: int, settings: RunSettings
 ) -> ConvertedSource:
     """Convert a site's dump: sort posts by question, then join those of each thread."""
     size = file.bytes if is_archive(file.path) else file.bytes // COMPRESSION_RATIO

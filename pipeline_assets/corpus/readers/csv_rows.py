@@ -91,10 +91,7 @@ def _read_records(lines: Iterator[Line], delimiter: str) -> Iterator[tuple[int, 
 
 
 def _parse_fields(content: bytes, delimiter: str) -> list[str] | Fault:
-    """Return the fields of a row, or a fault if it cannot be parsed.
-
-    A TSV line with invalid quotes is split at its tabs, because many programs write TSV without quoting.
-    """
+    """Return the fields of a row; split a TSV line with invalid quotes at its tabs."""
     try:
         text = content.decode("utf-8")
         [fields] = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -102,6 +99,7 @@ def _parse_fields(content: bytes, delimiter: str) -> list[str] | Fault:
         return utf8_fault(error)
     except (csv.Error, ValueError) as error:
         reason = str(error) if isinstance(error, csv.Error) else "a carriage return within an unquoted field"
+        # Many programs write TSV without quoting.
         is_tsv_line = delimiter == "\t" and "\n" not in text.rstrip("\n")
         return text.rstrip("\r\n").split("\t") if is_tsv_line else Fault("not_csv", reason)
     return fields

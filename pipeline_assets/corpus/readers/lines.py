@@ -15,7 +15,6 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import hash_while_reading
 
 MAX_LINE_BYTES = 1 << 28
-_NO_LINES_FIX = "convert the file to lines of text, or exclude it"
 _BLOCK_BYTES = 1 << 20
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -37,7 +36,7 @@ def regroup_by_lines(blocks: Iterable[bytes], offset: int, where: object) -> Ite
 
     The first block begins at byte `offset` of the file. A UTF-8 byte order mark is skipped; UTF-16 raises InputError.
     """
-    for block in align_to_lines(blocks, where, _NO_LINES_FIX, MAX_LINE_BYTES):
+    for block in align_to_lines(blocks, where, "convert the file to lines of text, or exclude it", MAX_LINE_BYTES):
         if offset == 0 and block.startswith(UTF16_MARKS):
             raise InputError("the file is UTF-16", where, "convert it: iconv -f UTF-16 -t UTF-8")
         skipped = len(UTF8_MARK) if offset == 0 and block.startswith(UTF8_MARK) else 0

@@ -23,7 +23,6 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import pydantic
 
-from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels, column_fix
 from pipeline_assets.corpus.readers.columns import check_columns, find_column
 from pipeline_assets.corpus.readers.csv_rows import read_csv
@@ -32,6 +31,7 @@ from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
 from pipeline_assets.corpus.readers.json_values import file_values, is_array_or_multiline, is_array_or_multiline_file
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, piece_lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
 from pipeline_assets.corpus.readers.source_formats import (
     COLUMN_FORMATS,
     COMPRESSION_SUFFIXES,
@@ -47,7 +47,7 @@ from pipeline_assets.spine.key_types import OptionalPatterns, Patterns, text_rul
 
 _JSON_HEAD_BYTES = 1 << 12
 SAMPLE_SIZE = 20  # rows per file, and number of files, in a sample of first rows
-Piece = source_folder.ByteRange | RowGroupRun
+Piece = ByteRange | RowGroupRun
 TextUnit = Literal["file", "paragraph", "line"]
 """Unit of a text file that becomes a document."""
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
@@ -119,7 +119,7 @@ def matches_name(path: str, pattern: str) -> bool:
 
 
 def plan_local(
-    files: Sequence[source_folder.SourceFile],
+    files: Sequence[SourceFile],
     recipe: LocalRecipe,
     shard_bytes: int,
     unreadable_reasons: MutableMapping[str, str] | None = None,
@@ -130,7 +130,7 @@ def plan_local(
     """
     pieces: list[Piece] = []
     for file in files:
-        planned: Sequence[Piece] = [source_folder.ByteRange(file)]
+        planned: Sequence[Piece] = [ByteRange(file)]
         with note_unreadable(file, unreadable_reasons):
             planned = _plan_file(file, recipe, shard_bytes)
         pieces += planned
@@ -150,7 +150,7 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
     format_ = recipe.detect_format(piece.file.name)
     if format_ in COLUMN_FORMATS:
         return _rows_with_columns(piece)
-    assert isinstance(piece, source_folder.ByteRange), "only Parquet has row groups"
+    assert isinstance(piece, ByteRange), "only Parquet has row groups"
     if format_ is not None and format_ != "text":
         return whole_file_rows(piece.file, format_)
     readers = {"file": whole_text, "paragraph": paragraphs, "line": text_lines}
@@ -168,13 +168,13 @@ def _rows_with_columns(piece: Piece) -> Iterator[tuple[int, dict[str, Any] | Fau
     return json_rows(piece, piece_lines(piece))
 
 
-def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
+def read_first_rows(file: SourceFile) -> list[dict[str, Any]]:
     """Return the valid rows among a file's first 20; InputError if all are faults."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
     if detect_format(file.name) == "parquet":
         rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, SAMPLE_SIZE))
     else:
-        rows = _rows_with_columns(source_folder.ByteRange(file))
+        rows = _rows_with_columns(ByteRange(file))
     first = [row for _, row in itertools.islice(rows, SAMPLE_SIZE)]
     faults = [row for row in first if isinstance(row, Fault)]
     if faults and len(faults) == len(first):
@@ -184,13 +184,13 @@ def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
     return [row for row in first if not isinstance(row, Fault)]
 
 
-def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
+def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> None:
     """Raise UsageError if the first 20 files lack a column of the recipe.
 
     Each Parquet and CSV file must have every column for which the recipe sets one name, not alternatives. At least one
     of the first rows of the JSON files must have the text column. Unreadable files are skipped.
     """
-    samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
+    samples: list[tuple[SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_SIZE]:
         with note_unreadable(file, {}):
             match detect_format(file.name):
@@ -207,14 +207,14 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
         raise UsageError(what, file.path, column_fix("text"))
 
 
-def _check_header(file: source_folder.SourceFile, columns: LicensedColumns) -> None:
+def _check_header(file: SourceFile, columns: LicensedColumns) -> None:
     """Check the header of a CSV file for a recipe's columns; see `check_columns`."""
     names, _ = read_csv(file)
     if names:
         check_columns(pa.schema([(name, pa.string()) for name in names]), columns, file.path)
 
 
-def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
+def _plan_file(file: SourceFile, recipe: LocalRecipe, shard_bytes: int) -> Sequence[Piece]:
     format_ = recipe.detect_format(file.name)
     if format_ is None:
         what = f"the file name must end with {', '.join([*FORMATS, *recipe.text_endings])}, compressed or not"
@@ -225,27 +225,27 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
             fix = "set `text_unit` in the recipe to `file`, `paragraph` or `line`"
             raise UsageError("the document unit of text files is not set", file.path, fix)
         is_whole = recipe.text_unit == "file"
-        return [source_folder.ByteRange(file)] if is_whole else source_folder.split_byte_ranges(file, shard_bytes)
+        return [ByteRange(file)] if is_whole else split_byte_ranges(file, shard_bytes)
     if format_ not in COLUMN_FORMATS:
         extractor_versions([format_])  # raises if a package is missing
-        return [source_folder.ByteRange(file)]
+        return [ByteRange(file)]
     if recipe.columns is None:
         raise UsageError("the text column is not set", file.path, "set `columns` in the recipe")
     if format_ == "parquet":
         return row_group_runs(file, recipe.columns, shard_bytes)
     if format_ == "csv":
         _check_header(file, recipe.columns)
-        return [source_folder.ByteRange(file)]
-    with source_folder.open_source(file) as opened:
+        return [ByteRange(file)]
+    with open_source(file) as opened:
         head = opened.read(_JSON_HEAD_BYTES)
     if head[:4] == b"PAR1":
         raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
     if is_array_or_multiline(head):
-        return [source_folder.ByteRange(file)]
-    return source_folder.split_byte_ranges(file, shard_bytes)
+        return [ByteRange(file)]
+    return split_byte_ranges(file, shard_bytes)
 
 
-def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
+def whole_text(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
     """Yield offset 0 with a file's text or fault; InputError if the file is too long."""
     text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
     for offset, block in line_blocks(piece.file):
@@ -254,7 +254,7 @@ def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
     yield 0, _decode_text(text)
 
 
-def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
+def paragraphs(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
     """Yield the offset and the text or fault of each paragraph that begins in a range.
 
     A paragraph is a run of lines that are not blank, without its last newline. The last paragraph is read to its end,
@@ -263,7 +263,7 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
     paragraph = bytearray()
     begin = 0
     is_after_blank = True if piece.start == 0 else None
-    for offset, line in piece_lines(source_folder.ByteRange(piece.file, piece.start)):
+    for offset, line in piece_lines(ByteRange(piece.file, piece.start)):
         is_blank = not line.strip()
         if is_after_blank is None:
             is_after_blank = not line_before(piece.file, offset).strip()
@@ -281,14 +281,14 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
         yield begin, _decode_text(paragraph.rstrip(b"\r\n"))
 
 
-def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
+def text_lines(piece: ByteRange) -> Iterator[tuple[int, str | Fault]]:
     """Yield the byte offset of each line that is not blank, and its text or fault."""
     for offset, line in piece_lines(piece):
         if line.strip():
             yield offset, _decode_text(line.rstrip(b"\r\n"))
 
 
-def _raise_if_too_long(piece: source_folder.ByteRange, begin: int, end: int) -> None:
+def _raise_if_too_long(piece: ByteRange, begin: int, end: int) -> None:
     if end - begin > MAX_LINE_BYTES:
         what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
         fix = "set `text_unit` to `paragraph` or `line`, or split the file at blank lines"

@@ -131,16 +131,12 @@ class InputFolder(ABC):
     path: Path
 
     @abstractmethod
-    def file_patterns(self) -> Sequence[str]:
-        """Return the patterns of the input files; `path` must be absolute."""
+    def files(self) -> list[SourceFile]:
+        """List the input files, sorted by name; `path` must be absolute."""
 
     def resolve_path(self, root: Path) -> Self:
         """Return a copy with an absolute path; `root` is the data root."""
         return replace(self, path=(root / self.path).absolute())
-
-    def files(self) -> list[SourceFile]:
-        """List the files that match the patterns, sorted by name."""
-        return list_files(self.path, self.file_patterns())
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe how the folder or its files differ from a sealed manifest.
@@ -183,9 +179,6 @@ class SourceFolder(InputFolder):
 
     patterns: tuple[str, ...]
     exclude: tuple[str, ...] = ()
-
-    def file_patterns(self) -> Sequence[str]:
-        return self.patterns
 
     def files(self) -> list[SourceFile]:
         return list_files(self.path, self.patterns, self.exclude)

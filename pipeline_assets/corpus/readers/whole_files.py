@@ -2,22 +2,49 @@
 
 import io
 import logging
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Any
 
+from pipeline_assets.corpus.readers.columns import find_column
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.html_page import decoded_html_row, html_row
-from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, read_blocks
-from pipeline_assets.corpus.readers.notebook import notebook_row
+from pipeline_assets.corpus.readers.json_lines import parse_row
+from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, UTF8_MARK, read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.install_hints import not_installed_error
 
 _MAX_DOCX_BYTES = 64 << 20  # of all parts but media, whose text takes fifty times the memory
 _UNREAD_PARTS = ("word/media/", "word/embeddings/", "word/fonts/")
+_TICKS = re.compile("`{3,}")
 Reader = Callable[[bytes], dict[str, Any] | Fault]
+
+
+def _notebook_row(content: bytes) -> dict[str, Any] | Fault:
+    """Return a row with the Markdown and code cells of a Jupyter notebook (format 4).
+
+    Fences around code are longer than its backtick runs. A stated language is in `language` and after opening fences.
+    """
+    notebook = parse_row(content.removeprefix(UTF8_MARK), "file")
+    if isinstance(notebook, Fault):
+        return notebook
+    columns = (find_column(notebook, f"metadata.{path}") for path in ("language_info.name", "kernelspec.language"))
+    values = (column.value for column in columns if column)
+    language = next((value for value in values if value and isinstance(value, str)), "")
+    texts = []
+    try:
+        for cell in notebook["cells"]:
+            text = "".join(cell["source"]).strip("\n")
+            if cell["cell_type"] == "code" and text:
+                fence = "`" * (1 + max(map(len, _TICKS.findall(text)), default=2))
+                text = f"{fence}{language}\n{text}\n{fence}"
+            texts += [text] if cell["cell_type"] != "raw" and text.strip() else []
+    except (KeyError, TypeError):
+        return Fault("not_notebook", "the file has no list of cells with a `source`")
+    return {"text": "\n\n".join(texts)} | ({"language": language} if language else {})
 
 
 def _docx_row(content: bytes) -> dict[str, Any] | Fault:
@@ -45,7 +72,7 @@ def _pdf_row(content: bytes) -> dict[str, Any] | Fault:
     return {"text": "\n\n".join(filter(None, pages))} | ({"title": title} if title else {})
 
 
-_READERS: dict[str, Reader] = {"html": html_row, "notebook": notebook_row, "docx": _docx_row, "pdf": _pdf_row}
+_READERS: dict[str, Reader] = {"html": html_row, "notebook": _notebook_row, "docx": _docx_row, "pdf": _pdf_row}
 WHOLE_FILE_FORMATS = frozenset(_READERS)
 _PACKAGES = {"html": ["selectolax"], "docx": ["mammoth", "selectolax"], "pdf": ["pypdf"]}
 
@@ -63,11 +90,6 @@ def extractor_versions(formats: Iterable[str | None]) -> dict[str, str]:
         raise not_installed_error(error, "office") from None
 
 
-def _plain_text(text: str) -> str:
-    """Convert text, possibly of a `str` subclass, to a plain `str` valid in UTF-8."""
-    return str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """Yield position 0 with a file's row or fault; InputError if the file is too long."""
     content = bytearray()
@@ -79,8 +101,11 @@ def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, dict[
                 raise InputError(what, file.path, "divide the file, or exclude it")
     try:
         row = _READERS[format_](bytes(content))
-        if not isinstance(row, Fault):
-            row = {key: _plain_text(text) for key, text in row.items()}
+        if not isinstance(row, Fault):  # parsers may return subclasses of `str`, and texts that are not valid in UTF-8
+            row = {
+                key: f"{text}".encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+                for key, text in row.items()
+            }
     except (ImportError, MemoryError, InputError):
         raise
     except Exception as error:  # a damaged file can raise any exception within a parser

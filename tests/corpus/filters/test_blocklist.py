@@ -241,10 +241,10 @@ def plain_contains(text: str, phrase: str) -> bool:
 def test_phrases_are_found_where_a_slow_search_finds_them(text: str, phrases: list[str]) -> None:
     listed = [phrase for phrase in phrases if plain_words(phrase)]
     batch = join_texts([phrase.casefold().encode() for phrase in listed])
-    table = build_table(*hash_phrase_prefixes(*batch, word_classes())[:2])
+    table = build_table(*hash_phrase_prefixes(batch, word_classes())[:2])
     folded = text.encode("utf-8", "ignore").decode().casefold()
 
-    [[start, stop]] = find_first_phrases(*join_texts([folded.encode()]), word_classes(), table).tolist()
+    [[start, stop]] = find_first_phrases(join_texts([folded.encode()]), word_classes(), table).tolist()
 
     assert (stop > 0) == any(plain_contains(folded, phrase) for phrase in listed)
     if stop > 0:
@@ -254,11 +254,11 @@ def test_phrases_are_found_where_a_slow_search_finds_them(text: str, phrases: li
 
 def test_three_hundred_thousand_words_take_four_megabytes() -> None:
     words = [f"word{number}" for number in range(300_000)]
-    hashes, is_whole, _ = hash_phrase_prefixes(*join_texts([word.encode() for word in words]), word_classes())
+    hashes, is_whole, _ = hash_phrase_prefixes(join_texts([word.encode() for word in words]), word_classes())
 
     table = build_table(hashes, is_whole)
 
     assert sum(array.nbytes for array in table) < 5 << 20
     assert len(np.unique(table.hashes)) == len(words)
     text = join_texts([b"word299999", b"word300000", b"xword7", b"see word7."])
-    assert (find_first_phrases(*text, word_classes(), table)[:, 1] > 0).tolist() == [True, False, False, True]
+    assert (find_first_phrases(text, word_classes(), table)[:, 1] > 0).tolist() == [True, False, False, True]

@@ -51,7 +51,7 @@ def fasttext_probabilities(model: Any, text: str) -> dict[str, float]:
 def test_probabilities_equal_fasttext(name: str, batch: list[str], trained: dict[str, Trained]) -> None:
     model, labels, classifier = trained[name]
 
-    actual = label_probabilities(*join_texts([text.encode() for text in batch]), classifier)
+    actual = label_probabilities(join_texts([text.encode() for text in batch]), classifier)
 
     assert labels == model.labels
     for text, probabilities in zip(batch, actual.tolist(), strict=True):
@@ -63,7 +63,7 @@ def test_good_and_bad_texts_have_far_scores_and_line_feeds_are_blanks(trained: d
     model, labels, classifier = trained["word n-grams"]
     good, bad = "the quick brown fox\nexplains\r\na theorem", "buy now cheap pills"
 
-    actual = label_probabilities(*join_texts([good.encode(), bad.encode()]), classifier)[:, labels.index("__label__hq")]
+    actual = label_probabilities(join_texts([good.encode(), bad.encode()]), classifier)[:, labels.index("__label__hq")]
 
     assert actual[0] == pytest.approx(fasttext_probabilities(model, good.replace("\n", " "))["__label__hq"], abs=1e-5)
     assert actual[0] > 0.9 and actual[1] < 0.1

@@ -18,7 +18,7 @@ def find(
 ) -> PhraseHits:
     batch = join_texts([text.encode() for text in texts])
     each = np.broadcast_to(limit, len(texts)).astype(np.int64)
-    return find_phrases(*batch, build_automaton(phrases), BITS, each, per_line)
+    return find_phrases(batch, build_automaton(phrases), BITS, each, per_line)
 
 
 def search(texts: list[str], phrases: list[tuple[str, PhraseScope]]) -> list[int]:

@@ -122,10 +122,7 @@ def require_py7zr(file: Path) -> "type[SevenZipFile]":
 
 
 def _find_posts_xml(archive: "SevenZipFile", file: Path) -> str:
-    """Return the name of an archive's only Posts.xml.
-
-    Raise InputError if there is not exactly one, or if unpacking is unsafe.
-    """
+    """Return the name of an archive's only Posts.xml, if it is safe to unpack."""
     names = [entry.filename for entry in archive.files if not entry.is_directory]
     unsafe = [name for name in names if PureWindowsPath(name).anchor or ".." in PureWindowsPath(name).parts]
     if unsafe:
