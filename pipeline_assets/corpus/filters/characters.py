@@ -44,16 +44,13 @@ def _unicode_bits() -> NDArray[np.uint16]:
 def _class_bits(code_point: int) -> int:
     character = chr(code_point)
     category = unicodedata.category(character)
-    bits = LETTER if category[0] == "L" else 0
-    if category[0] in "PS":
-        bits |= SYMBOL
-    if category in ("Pe", "Pf") or character in _STRAIGHT_QUOTES:
-        bits |= CLOSER
-    if character.isspace():
-        bits |= SPACE
-    if character.isalnum() or character == "_":
-        bits |= WORD
-    return bits
+    return (
+        LETTER * (category[0] == "L")
+        | SYMBOL * (category[0] in "PS")
+        | CLOSER * (category in ("Pe", "Pf") or character in _STRAIGHT_QUOTES)
+        | SPACE * character.isspace()
+        | WORD * (character.isalnum() or character == "_")
+    )
 
 
 @compiled_inner

@@ -54,7 +54,6 @@ TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=No
 
 
 _FILE_NAME_RULE = "write a file name without folders, such as LICENSE or LICENSE*"
-_OMITTABLE_KEYS = frozenset({"exclude", "text_endings", "license_files"})
 
 
 def _check_text_ending(ending: str) -> str:
@@ -79,6 +78,7 @@ class LocalRecipe(SourceLabels):
             subfolders without their own licence file.
     """
 
+    OMITTABLE_KEYS = SourceLabels.OMITTABLE_KEYS | {"exclude", "text_endings", "license_files"}
     files: Patterns = ("**/*",)
     exclude: OptionalPatterns = ()
     columns: LicensedColumns | None = LicensedColumns()
@@ -87,10 +87,6 @@ class LocalRecipe(SourceLabels):
         tuple[Annotated[str, pydantic.AfterValidator(_check_text_ending)], ...], pydantic.Field(strict=False)
     ] = ()
     license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
-
-    def content(self) -> dict[str, object]:
-        """Return the content without unset `_OMITTABLE_KEYS`, which keeps old digests."""
-        return {key: value for key, value in super().content().items() if value or key not in _OMITTABLE_KEYS}
 
     def detect_format(self, name: str) -> Format | None:
         """Detect the format of a file from its name; None if unknown."""
