@@ -147,8 +147,7 @@ def _filter_lines(
             counts[dropped_key(failure.reason)] += 1
             continue
         kept_lines.append(kept_line)
-        for name, changes in candidate.changes.items():
-            counts[name] += changes
+        counts.update(candidate.changes)
         counts["changed"] += kept_line is not line
         counts["bytes"] += len(candidate.text)
     kept_writer.write_lines(b"\n".join([*kept_lines, b""]), len(kept_lines))

@@ -17,6 +17,7 @@ import traceback
 import types
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
@@ -26,8 +27,8 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.spine.errors import one_line
 
 DROPPED, FAILED, TOO_SLOW = "own_step", "step_failed", "step_too_slow"  # reason codes
-_FIXED_FIELDS = ("source", "domain", "doc_id", "license_tag", "created_at")
-_FIXED_META_FIELDS = ("source_file", "source_row", "license_evidence")  # by which `trace` finds the source row
+_FIXED_META_FIELDS = ("meta.source_file", "meta.source_row", "meta.license_evidence")  # `trace` reads them
+_FIXED_FIELDS = ("source", "domain", "doc_id", "license_tag", "created_at", *_FIXED_META_FIELDS)
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MEMORY_ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between processes
 _MAX_MESSAGE_CHARACTERS = 200  # maximum length of a message
@@ -109,11 +110,7 @@ def _check_result(line: bytes, result: object) -> StepAnswer:
         fix = "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
         return StepAnswer("refused", f"returned {_error_message(ValueError(repr(result)))}", fix)
     document = _decoder.decode(line)  # decoded again, since the function may have changed its own in place
-    changed = [name for name in _FIXED_FIELDS if getattr(result, name) != getattr(document, name)]
-    changed += [
-        f"meta.{name}" for name in _FIXED_META_FIELDS if getattr(result.meta, name) != getattr(document.meta, name)
-    ]
-    if changed:
+    if changed := [name for name in _FIXED_FIELDS if attrgetter(name)(result) != attrgetter(name)(document)]:
         return StepAnswer("refused", f"changed {', '.join(changed)}", "change only text, and other fields of meta")
     returned = _encoder.encode(result)
     _decoder.decode(returned).meta.columns()

@@ -73,11 +73,7 @@ def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> No
 def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> FilterVerdict:
     """Evaluate all filters of `build_filters` on a document.
 
-    Raises:
-        UsageError: The language detector is not installed; the document lacks the column of a rule, or the column
-            cannot be compared with the rule's constant; the classifier lacks the label of `score`, or the document
-            already has the column that `score` adds.
-        InputError: A list or the classifier is not usable, or the text is too long.
+    UsageError and InputError are raised for the reasons that `filter_corpus` names, unless they concern a whole corpus.
     """
     candidate = Candidate(text.encode("utf-8"), meta)
     filters = build_filters(recipe)

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.document import Document, Meta, to_iso_time
 from pipeline_assets.corpus.licences import LicenceTag
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.columns import Column, find_column
-from pipeline_assets.corpus.readers.faults import Fault
+from pipeline_assets.corpus.readers.faults import Fault, Row
 from pipeline_assets.corpus.snapshot.recipe import HubRowsSection
 from pipeline_assets.spine.rejects import Reject
 
@@ -43,7 +43,7 @@ class RowConverter:
         self._licence = self.default_licence or LicenceTag(self.source_section.license_tag, "recipe")
         self._reject = functools.partial(Reject, self.file_name)
 
-    def to_document(self, row: dict[str, Any] | Fault, position: int) -> DocumentOrReject:
+    def to_document(self, row: Row, position: int) -> DocumentOrReject:
         """Convert or reject a row; `row`, without its text and id, becomes the meta."""
         if isinstance(row, Fault):
             return row.to_reject(self.file_name, position)

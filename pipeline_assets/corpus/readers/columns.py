@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipeline_assets.corpus.readers.column_recipe import ColumnChoice, column_fix
-from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, utf8_fault
+from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, Row, utf8_fault
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 
@@ -116,7 +116,7 @@ def _to_stdlib_times(value: Any) -> Any:
     return value
 
 
-def convert_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
+def convert_batch(batch: pa.RecordBatch) -> Iterator[Row]:
     """Yield each row of a batch: its Python values by column name, or its first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]

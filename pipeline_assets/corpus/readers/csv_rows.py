@@ -9,9 +9,8 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
-from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
+from pipeline_assets.corpus.readers.faults import Fault, Row, utf8_fault
 from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.corpus.readers.source_formats import strip_compression_suffix
@@ -23,10 +22,9 @@ _SEPARATOR_LINE = re.compile(rb'"?sep=[\t -~]"?[\r\n]*', re.IGNORECASE)  # tells
 _QUOTED = re.compile(rb'"[^"]*"')
 _FIX = "write a first line with a unique name for each column"
 Line = tuple[int, bytes]
-Row = tuple[int, bytes, dict[str, Any] | Fault]
 
 
-def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
+def read_csv(file: SourceFile) -> tuple[list[str], Iterator[tuple[int, bytes, Row]]]:
     """Return the column names of a file, and an iterator of its rows.
 
     A row is a tuple (byte offset, bytes, values by column name); for an unusable row, the values are replaced by a
@@ -57,7 +55,7 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     return names, ((offset, content, _name_fields(names, fields)) for offset, content, fields in records)
 
 
-def _name_fields(names: list[str], fields: list[str] | Fault) -> dict[str, Any] | Fault:
+def _name_fields(names: list[str], fields: list[str] | Fault) -> Row:
     if isinstance(fields, Fault):
         return fields
     if len(fields) != len(names):

@@ -1,6 +1,7 @@
 """Faults, the reasons why rows or values of sources cannot become Documents."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING
 from pipeline_assets.spine.rejects import Reject
@@ -17,6 +18,8 @@ class Fault:
         return Reject(file_name, position, self.reason, self.detail)
 
 
+Row = dict[str, Any] | Fault
+"""Row of a source, by column name, or the reason why it cannot be read."""
 NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and lists inside one another")
 
 

@@ -3,9 +3,8 @@
 import codecs
 import re
 from collections import Counter, defaultdict
-from typing import Any
 
-from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
+from pipeline_assets.corpus.readers.faults import Fault, Row, utf8_fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 
 _REMOVED_ELEMENTS = (
@@ -31,7 +30,7 @@ _NOT_NESTED = re.compile(
 )
 
 
-def html_row(content: bytes) -> dict[str, Any] | Fault:
+def html_row(content: bytes) -> Row:
     """Return a page's row, with `text` and an optional `title`, or the page's fault.
 
     The encoding comes from the byte order mark, else from a charset in the first `_CHARSET_BYTES`, else it is UTF-8.
@@ -94,7 +93,7 @@ def _is_too_deep(page: str) -> bool:
     return False
 
 
-def decoded_html_row(page: str) -> dict[str, Any] | Fault:
+def decoded_html_row(page: str) -> Row:
     """Return a decoded page's row, with `text` and an optional `title`, or its fault.
 
     The text is from `main`, or from the body if `main` is missing, without menus, sidebars, footers and controls.

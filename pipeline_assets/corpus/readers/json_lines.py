@@ -3,11 +3,10 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, utf8_fault
+from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, Row, utf8_fault
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
 from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.corpus.readers.source_folder import ByteRange
@@ -20,7 +19,7 @@ _BYTES_EXCEPT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}
 _decode = msgspec.json.Decoder().decode
 
 
-def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Row]]:
     """Yield the byte offset of each line that is not blank, and its row or fault.
 
     `lines` are the lines of `piece` with their offsets. NaN and Infinity are invalid. If a key is repeated, its last
@@ -40,7 +39,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
         yield offset, row
 
 
-def parse_row(line: bytes, noun: str = "line") -> dict[str, Any] | Fault:
+def parse_row(line: bytes, noun: str = "line") -> Row:
     """Parse a line as a JSON object, or return its fault.
 
     `noun` is the word for the text in messages: `line`, `value` or `file`. Reasons of faults: `not_json`, `wrong_type`,

@@ -26,7 +26,7 @@ import pydantic
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels, column_fix
 from pipeline_assets.corpus.readers.columns import check_columns, find_column
 from pipeline_assets.corpus.readers.csv_rows import read_csv
-from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
+from pipeline_assets.corpus.readers.faults import Fault, Row, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
 from pipeline_assets.corpus.readers.json_values import file_values, is_array_or_multiline, is_array_or_multiline_file
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, piece_lines
@@ -138,7 +138,7 @@ def begins_file(piece: Piece) -> bool:
     return (piece.first_group if isinstance(piece, RowGroupRun) else piece.start) == 0
 
 
-def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, Row]]:
     """Yield (position, row or fault) for each row.
 
     A row of a format without columns has the key `text`, and may have `title` or `language`.
@@ -154,7 +154,7 @@ def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[st
     return ((position, text if isinstance(text, Fault) else {"text": text}) for position, text in texts)
 
 
-def _rows_with_columns(piece: Piece) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+def _rows_with_columns(piece: Piece) -> Iterator[tuple[int, Row]]:
     if isinstance(piece, RowGroupRun):
         return parquet_rows(piece)
     if detect_format(piece.file.name) == "csv":
@@ -166,7 +166,7 @@ def _rows_with_columns(piece: Piece) -> Iterator[tuple[int, dict[str, Any] | Fau
 
 def read_first_rows(file: SourceFile) -> list[dict[str, Any]]:
     """Return the valid rows among a file's first 20; InputError if all are faults."""
-    rows: Iterator[tuple[int, dict[str, Any] | Fault]]
+    rows: Iterator[tuple[int, Row]]
     if detect_format(file.name) == "parquet":
         rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, SAMPLE_SIZE))
     else:

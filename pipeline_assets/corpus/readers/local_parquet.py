@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import check_columns, convert_batch
-from pipeline_assets.corpus.readers.faults import Fault
+from pipeline_assets.corpus.readers.faults import Row
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.stage import group_by_size
@@ -59,7 +58,7 @@ def read_local_footer(file: SourceFile) -> pq.FileMetaData:
             raise InputError(what, file.path, _FIX) from None
 
 
-def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tuple[int, Row]]:
     """Yield each row's number in the file, and the row or its fault.
 
     InputError is raised if the file cannot be read.

@@ -6,10 +6,9 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
-from typing import Any
 
 from pipeline_assets.corpus.readers.columns import find_column
-from pipeline_assets.corpus.readers.faults import Fault
+from pipeline_assets.corpus.readers.faults import Fault, Row
 from pipeline_assets.corpus.readers.html_page import decoded_html_row, html_row
 from pipeline_assets.corpus.readers.json_lines import parse_row
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, UTF8_MARK, read_blocks
@@ -20,10 +19,10 @@ from pipeline_assets.spine.install_hints import not_installed_error
 _MAX_DOCX_BYTES = 64 << 20  # of all parts but media, whose text takes fifty times the memory
 _UNREAD_PARTS = ("word/media/", "word/embeddings/", "word/fonts/")
 _TICKS = re.compile("`{3,}")
-Reader = Callable[[bytes], dict[str, Any] | Fault]
+Reader = Callable[[bytes], Row]
 
 
-def _notebook_row(content: bytes) -> dict[str, Any] | Fault:
+def _notebook_row(content: bytes) -> Row:
     """Return a row with the Markdown and code cells of a Jupyter notebook (format 4).
 
     Fences around code are longer than its backtick runs. A stated language is in `language` and after opening fences.
@@ -47,7 +46,7 @@ def _notebook_row(content: bytes) -> dict[str, Any] | Fault:
     return {"text": "\n\n".join(texts)} | ({"language": language} if language else {})
 
 
-def _docx_row(content: bytes) -> dict[str, Any] | Fault:
+def _docx_row(content: bytes) -> Row:
     import mammoth
 
     with zipfile.ZipFile(io.BytesIO(content)) as parts:
@@ -58,7 +57,7 @@ def _docx_row(content: bytes) -> dict[str, Any] | Fault:
     return decoded_html_row(mammoth.convert_to_html(io.BytesIO(content), convert_image=skip_image).value)
 
 
-def _pdf_row(content: bytes) -> dict[str, Any] | Fault:
+def _pdf_row(content: bytes) -> Row:
     import pypdf
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs each repair of a damaged file
@@ -90,7 +89,7 @@ def extractor_versions(formats: Iterable[str | None]) -> dict[str, str]:
         raise not_installed_error(error, "office") from None
 
 
-def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, Row]]:
     """Yield position 0 with a file's row or fault; InputError if the file is too long."""
     content = bytearray()
     with open_source(file) as opened:
