@@ -16,11 +16,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.licence_texts import MAX_LICENCE_TEXT_BYTES, identify_licence
 from pipeline_assets.corpus.licences import UNKNOWN, LicenceTag, licence_table
 from pipeline_assets.corpus.normalize.converted import ConvertedSource, no_derived_id, write_outcomes
-from pipeline_assets.corpus.normalize.misnamed_columns import (
-    WITHOUT_VALUES_KEY,
-    columns_without_values,
-    count_fields_with_values,
-)
+from pipeline_assets.corpus.normalize.misnamed_columns import columns_without_values, count_fields_with_values
 from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, RowConverter
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.normalize.stage import PieceShard, convert_pieces, convert_shards, piece_shards
@@ -138,10 +134,9 @@ def convert_local(
     counts = total_counts(named.values())
     if recipe.columns is not None and not counts.get("documents"):
         check_first_rows(files, recipe.columns)
-    missing = columns_without_values(recipe.columns, counts) if recipe.columns else []
-    extractors = extractor_versions(recipe.detect_format(file.name) for file in files)
-    decisions: dict[str, Any] = {WITHOUT_VALUES_KEY: missing} if missing else {}
-    decisions |= {"extractors": extractors} if extractors else {}
+    decisions: dict[str, Any] = {**columns_without_values(recipe.columns, counts)} if recipe.columns else {}
+    if extractors := extractor_versions(recipe.detect_format(file.name) for file in files):
+        decisions["extractors"] = extractors
 
     def is_expected(reject: Reject) -> bool:
         is_text = recipe.detect_format(reject.file) not in COLUMN_FORMATS

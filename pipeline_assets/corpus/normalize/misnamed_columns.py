@@ -8,7 +8,7 @@ from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.rejects import Reject
 
-WITHOUT_VALUES_KEY = "columns_without_values"
+_WITHOUT_VALUES_KEY = "columns_without_values"
 _FIELD_COUNT_PREFIX = "found/"  # of a receipt's counts of fields with values
 
 
@@ -18,13 +18,14 @@ def count_fields_with_values(fields_with_values: Iterable[str], writer: ShardWri
         writer.count(f"{_FIELD_COUNT_PREFIX}{field}")
 
 
-def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List the columns for id, date and licence that have no value in any document.
+def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> dict[str, list[str]]:
+    """Return the decision that lists the columns without any value; {} if none.
 
-    Only fields for which the recipe names a single column are checked.
+    Only fields other than the text are checked, and only if the recipe names a single column.
     """
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
-    return [name for field, name in named if not counts.get(f"{_FIELD_COUNT_PREFIX}{field}")]
+    missing = [name for field, name in named if not counts.get(f"{_FIELD_COUNT_PREFIX}{field}")]
+    return {_WITHOUT_VALUES_KEY: missing} if missing else {}
 
 
 def named_columns_have_values(normalized: Artifact) -> Verdict:
@@ -32,7 +33,7 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
 
     A misspelt column name would give every row a derived id, no date, or the recipe's licence.
     """
-    missing = normalized.manifest.identity.decisions.get(WITHOUT_VALUES_KEY, [])
+    missing = normalized.manifest.identity.decisions.get(_WITHOUT_VALUES_KEY, [])
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         return Verdict(False, f"no document has a value for {names}; check the spelling")

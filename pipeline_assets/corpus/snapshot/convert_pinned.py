@@ -3,7 +3,7 @@
 import functools
 
 from pipeline_assets.corpus.normalize.converted import ConvertedSource
-from pipeline_assets.corpus.normalize.misnamed_columns import WITHOUT_VALUES_KEY, columns_without_values
+from pipeline_assets.corpus.normalize.misnamed_columns import columns_without_values
 from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -41,5 +41,5 @@ def convert_hub_rows(
     named = convert_shards(staging, work, shards, settings)
     has_language = recipe.language is not None and plan.has_language_column
     decisions = {"language_filter_applied": has_language, "dumps": plan.count_by_dump()}
-    missing = columns_without_values(columns, total_counts(named.values())) if is_json_lines(plan.listing[0]) else []
-    return ConvertedSource(named, recipe.derive_id, decisions | ({WITHOUT_VALUES_KEY: missing} if missing else {}))
+    missing = columns_without_values(columns, total_counts(named.values())) if is_json_lines(plan.listing[0]) else {}
+    return ConvertedSource(named, recipe.derive_id, decisions | missing)
