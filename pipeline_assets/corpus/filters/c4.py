@@ -55,21 +55,13 @@ class LineRules(NamedTuple):
 
 
 class KeptLines(NamedTuple):
-    """Kept lines of a batch of documents.
+    """Kept lines of a batch of documents, and counts of all lines."""
 
-    Attributes:
-        text: Kept lines, stripped of whitespace at both ends. Line feeds join the lines of a document.
-        offsets: Position in `text` of each document's first byte, then the end of `text`; shape (documents + 1,).
-        line_counts: Number of lines with a word, kept or removed, in each document; shape (documents,).
-        removal_counts: Number of removed lines by document and reason, shape (documents, reasons).
-        sentence_counts: Number of sentences in the kept lines of each document, shape (documents,).
-    """
-
-    text: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
-    line_counts: NDArray[np.int64]
-    removal_counts: NDArray[np.int64]
-    sentence_counts: NDArray[np.int64]
+    text: NDArray[np.uint8]  # kept lines, stripped of whitespace at both ends; line feeds join the lines of a document
+    offsets: NDArray[np.int64]  # position in `text` of each document's first byte, then its end; shape (documents + 1,)
+    line_counts: NDArray[np.int64]  # lines with a word, kept or removed, in each document; shape (documents,)
+    removal_counts: NDArray[np.int64]  # removed lines by document and reason, shape (documents, reasons)
+    sentence_counts: NDArray[np.int64]  # sentences in the kept lines of each document, shape (documents,)
 
 
 # States within a run of terminal marks, closers and spaces: no mark yet, a mark that has not ended the sentence, ended.

@@ -31,23 +31,14 @@ _END_FASTTEXT_HASH = np.uint64(0xD79C9359)
 
 
 class Classifier(NamedTuple):
-    """Dictionary, vectors and settings of a classifier.
+    """Dictionary, vectors and settings of a classifier."""
 
-    Attributes:
-        words: Table from the hash of each word to its row in `input_vectors`.
-        input_vectors: Vectors of words, then of n-grams by bucket; shape (rows, dimension).
-        output_vectors: Vectors of labels, shape (labels, dimension).
-        word_count: Number of words.
-        max_ngram_words: Maximum number of words in a word n-gram.
-        ngram_characters: Minimum and maximum length of a character n-gram; a maximum of 0 disables character n-grams.
-    """
-
-    words: hashed_words.HashedWords
-    input_vectors: NDArray[np.float32]
-    output_vectors: NDArray[np.float32]
+    words: hashed_words.HashedWords  # table from the hash of each word to its row in `input_vectors`
+    input_vectors: NDArray[np.float32]  # vectors of words, then of n-grams by bucket; shape (rows, dimension)
+    output_vectors: NDArray[np.float32]  # vectors of labels, shape (labels, dimension)
     word_count: int
-    max_ngram_words: int
-    ngram_characters: tuple[int, int]
+    max_ngram_words: int  # maximum number of words in a word n-gram
+    ngram_characters: tuple[int, int]  # minimum and maximum length of character n-grams; a maximum of 0 disables them
 
 
 def load_classifier(path: Path) -> tuple[list[str], Classifier]:

@@ -11,7 +11,7 @@ mask, and so on in a cycle. In datatrove, the mask depends on earlier documents.
 import ipaddress
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import re2
@@ -48,6 +48,7 @@ _RESERVED = (
     "192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4"
 )
 RESERVED_NETWORKS = tuple(map(ipaddress.IPv4Network, _RESERVED.split()))
+FindSpans = Callable[[bytes], Iterator[tuple[int, int]]]
 
 
 class MaskingFilter(Filter):
@@ -60,12 +61,11 @@ class MaskingFilter(Filter):
         """Mask the addresses that the recipe selects, and count them in `changes`."""
         if self._recipe.emails:
             for candidate in candidates:
-                _mask_spans(candidate, "masked/email", list(_email_spans(candidate.text)), EMAIL_MASKS)
+                _mask_spans(candidate, "masked/email", _email_spans, EMAIL_MASKS)
         if self._recipe.public_ips:
             batch = join_texts([candidate.text for candidate in candidates])
             for document in _documents_with_dotted_numbers(batch).tolist():
-                spans = list(_public_ip_spans(candidates[document].text))
-                _mask_spans(candidates[document], "masked/ip", spans, IP_MASKS)
+                _mask_spans(candidates[document], "masked/ip", _public_ip_spans, IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Mask the addresses in a document; return no measurement, as nothing is dropped."""
@@ -73,11 +73,11 @@ class MaskingFilter(Filter):
         return []
 
 
-def _mask_spans(candidate: Candidate, count_key: str, spans: Sequence[tuple[int, int]], masks: Sequence[bytes]) -> None:
+def _mask_spans(candidate: Candidate, count_key: str, find_spans: FindSpans, masks: Sequence[bytes]) -> None:
+    text, end = candidate.text, 0
+    spans, parts = list(find_spans(text)), list[bytes]()
     if not spans:
         return
-    text, end = candidate.text, 0
-    parts: list[bytes] = []
     for (start, stop), mask in zip(spans, itertools.cycle(masks), strict=False):
         parts += (text[end:start], mask)
         end = stop

@@ -94,17 +94,11 @@ def build_thresholds(recipe: FilterRecipe, sections: Iterable[str] = _ROWS) -> l
 
 
 class ThresholdArrays(NamedTuple):
-    """Thresholds as arrays, for compiled code; shapes are (thresholds,).
+    """Thresholds as arrays, for compiled code; shapes are (thresholds,)."""
 
-    Attributes:
-        numerators: `TextCount` to compare.
-        denominators: `TextCount` to divide by; -1 for no ratio.
-        signs: 1 if values above the limit are dropped, -1 if values below it are.
-    """
-
-    numerators: NDArray[np.int64]
-    denominators: NDArray[np.int64]
-    signs: NDArray[np.float64]
+    numerators: NDArray[np.int64]  # `TextCount` to compare
+    denominators: NDArray[np.int64]  # `TextCount` to divide by; -1 for no ratio
+    signs: NDArray[np.float64]  # 1 if values above the limit are dropped, -1 if values below it are
     limits: NDArray[np.float64]
 
 

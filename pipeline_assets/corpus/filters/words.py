@@ -61,20 +61,13 @@ class WordSpans(NamedTuple):
     """Words, lines and paragraphs of one document.
 
     The arrays may have further entries, which are meaningless.
-
-    Attributes:
-        starts: Position in the document of the first byte of each word.
-        ends: Position in the document after the last byte of each word.
-        characters_before: Number of characters in the words before each word; then the total.
-        lines: Index of the first word of each line; then the number of words.
-        paragraphs: Index of the first word of each paragraph; then the number of words.
     """
 
-    starts: NDArray[np.int32]
-    ends: NDArray[np.int32]
-    characters_before: NDArray[np.int32]
-    lines: NDArray[np.int32]
-    paragraphs: NDArray[np.int32]
+    starts: NDArray[np.int32]  # position in the document of the first byte of each word
+    ends: NDArray[np.int32]  # position in the document after the last byte of each word
+    characters_before: NDArray[np.int32]  # number of characters in the words before each word; then the total
+    lines: NDArray[np.int32]  # index of the first word of each line; then the number of words
+    paragraphs: NDArray[np.int32]  # index of the first word of each paragraph; then the number of words
 
 
 def allocate_spans(max_bytes: int) -> WordSpans:
