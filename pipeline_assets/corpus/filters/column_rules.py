@@ -1,4 +1,4 @@
-"""Rules on the columns of source rows, and the filter that applies them to documents."""
+"""Rules on the columns of source rows, applied to Arrow batches or to documents."""
 
 import contextlib
 import operator
