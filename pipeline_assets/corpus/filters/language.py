@@ -22,15 +22,10 @@ DetectorName = Literal["py3langid", "langdetect"]
 
 
 class Language(NamedTuple):
-    """Language of a text.
+    """Language of a text; scores of two detectors are not comparable."""
 
-    Attributes:
-        code: ISO 639-1 code, or else ISO 639-3 code; `und` (undetermined) if no language is found.
-        score: Confidence of the detector, 0 to 1, rounded to four digits. Scores of two detectors are not comparable.
-    """
-
-    code: str
-    score: float
+    code: str  # ISO 639-1 code, or else ISO 639-3 code; `und` (undetermined) if no language is found
+    score: float  # confidence of the detector, 0 to 1, rounded to four digits
 
 
 UNDETERMINED = Language("und", 0.0)
@@ -172,15 +167,10 @@ def _load_langdetect() -> LoadedPackage:
 
 
 class DetectorPackage(NamedTuple):
-    """Package that detects languages.
+    """Package that detects languages."""
 
-    Attributes:
-        extra: Optional dependency of corpusmill that installs the package.
-        default_threshold: Default minimum score: the highest score that keeps 99.8 % of a sample of English documents.
-    """
-
-    extra: str
-    default_threshold: str
+    extra: str  # optional dependency of corpusmill that installs the package
+    default_threshold: str  # minimum score: the highest one that keeps 99.8 % of a sample of English documents
     load: Callable[[], LoadedPackage]
 
 

@@ -12,20 +12,14 @@ from pipeline_assets.corpus.compiled import compiled
 class LanguageTables(NamedTuple):
     """Automaton and weights of a py3langid model.
 
-    Attributes:
-        next_states: Next state by row and byte, shape (rows * 256,).
-        state_rows: Row of each state in `next_states`, shape (states,).
-        completed_features: Index of the feature that each state completes, or -1; shape (states,).
-        weights: Log-probability of each feature in each language, shape (features, languages).
-        feature_counts: Number of occurrences of each feature in a text, shape (features,); all 0 except during
-            `add_feature_scores`, which holds the GIL, so threads can share the array.
+    `feature_counts` is 0 except during `add_feature_scores`, which holds the GIL, so threads can share the array.
     """
 
-    next_states: NDArray[np.uint32]
-    state_rows: NDArray[np.uint16]
-    completed_features: NDArray[np.int32]
-    weights: NDArray[np.float32]
-    feature_counts: NDArray[np.int32]
+    next_states: NDArray[np.uint32]  # by row and byte, shape (rows * 256,)
+    state_rows: NDArray[np.uint16]  # row of each state in `next_states`, shape (states,)
+    completed_features: NDArray[np.int32]  # index of the feature that each state completes, or -1; shape (states,)
+    weights: NDArray[np.float32]  # log-probability of each feature in each language, shape (features, languages)
+    feature_counts: NDArray[np.int32]  # number of occurrences of each feature in a text, shape (features,)
 
 
 @compiled

@@ -30,24 +30,18 @@ class PhraseScope(IntEnum):
 
 
 class Automaton(NamedTuple):
-    """Automaton of a list of phrases.
+    """Automaton of a list of phrases; in state 0, no phrase is in progress.
 
-    Attributes:
-        next_states: Next state by current state and byte, shape (states, 256). In state 0, no phrase is in progress.
-        prefix_bits: Table of the possible first four bytes of phrases, shape (1024,). For i from 0 to 3, bit `p % 64`
-            of entry 256 × i + b is set if phrase p may have byte b at index i, or may end before index i.
-        match_offsets: Index in `matches` of the first phrase that ends in each state; then the number of matches.
-        matches: Indices of the phrases that end in each state, state after state.
-        character_counts: Number of characters of each phrase, shape (phrases,).
-        scopes: `PhraseScope` of each phrase, shape (phrases,).
+    `prefix_bits` is a table of the possible first four bytes of phrases. For i from 0 to 3, bit `p % 64` of entry
+    256 × i + b is set if phrase p may have byte b at index i, or may end before index i.
     """
 
-    next_states: NDArray[np.int32]
-    prefix_bits: NDArray[np.uint64]
-    match_offsets: NDArray[np.int32]
-    matches: NDArray[np.int32]
-    character_counts: NDArray[np.int32]
-    scopes: NDArray[np.int32]
+    next_states: NDArray[np.int32]  # by current state and byte, shape (states, 256)
+    prefix_bits: NDArray[np.uint64]  # shape (1024,)
+    match_offsets: NDArray[np.int32]  # index in `matches` of each state's first phrase; then the number of matches
+    matches: NDArray[np.int32]  # indices of the phrases that end in each state, state after state
+    character_counts: NDArray[np.int32]  # number of characters of each phrase, shape (phrases,)
+    scopes: NDArray[np.int32]  # `PhraseScope` of each phrase, shape (phrases,)
 
 
 class _PhraseGraph:
@@ -201,16 +195,12 @@ def _is_in_scope(
 class PhraseHits(NamedTuple):
     """Phrases found in a batch of documents.
 
-    Attributes:
-        counts: Number of distinct phrases, or of lines with a phrase, in each document; at most `max_counts`.
-        first_phrases: Index of the phrase that ends first in each document; the lowest index if several end at the same
-            byte; -1 if no phrase is found.
-        line_positions: Position of one byte in each line with a phrase, ascending; empty unless lines are counted.
+    The first phrase of a document is the one that ends first; the one with the lowest index if several end together.
     """
 
-    counts: NDArray[np.int64]
-    first_phrases: NDArray[np.int32]
-    line_positions: NDArray[np.int64]
+    counts: NDArray[np.int64]  # distinct phrases, or lines with a phrase, in each document; at most `max_counts`
+    first_phrases: NDArray[np.int32]  # index of the first phrase in each document, or -1
+    line_positions: NDArray[np.int64]  # one byte of each line with a phrase, ascending; empty unless lines are counted
 
 
 @compiled

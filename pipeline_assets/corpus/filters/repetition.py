@@ -41,24 +41,16 @@ _MAX_TOP_GRAM_WORDS, _MAX_GRAM_WORDS = 4, 10  # words of an n-gram
 class Scratch(NamedTuple):
     """Working arrays for the n-grams of one document, one length at a time.
 
-    Words are indices in `WordSpans`. The arrays may have more entries than a document needs.
-
-    Attributes:
-        gram_ids: For each word, the id of the n-gram that begins there; -1 if this n-gram occurs only once. An n-gram's
-            id is the word at which it first occurs.
-        counts: Number of occurrences of each n-gram, at the index of its id.
-        keys: Hash of each word, line or paragraph; or for an n-gram, a hash of the ids of its two (n-1)-grams.
-        slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
-        repeat_starts: Words at which a repeated n-gram begins, ascending.
-        repeated_before: For each word, the number of words before it that occur at least twice; then the total.
+    Words are indices in `WordSpans`. An n-gram's id is the word at which it first occurs. The arrays may have more
+    entries than a document needs.
     """
 
-    gram_ids: NDArray[np.int32]
-    counts: NDArray[np.int32]
-    keys: NDArray[np.uint64]
-    slots: NDArray[np.int32]
-    repeat_starts: NDArray[np.int32]
-    repeated_before: NDArray[np.int32]
+    gram_ids: NDArray[np.int32]  # for each word, the id of the n-gram that begins there; -1 if it occurs only once
+    counts: NDArray[np.int32]  # number of occurrences of each n-gram, at the index of its id
+    keys: NDArray[np.uint64]  # hash of each word, line or paragraph; or of the ids of an n-gram's two (n-1)-grams
+    slots: NDArray[np.int32]  # open-addressed hash table of indices into `keys`; -1 marks an empty slot
+    repeat_starts: NDArray[np.int32]  # words at which a repeated n-gram begins, ascending
+    repeated_before: NDArray[np.int32]  # number of words before each word that occur at least twice; then the total
 
 
 def allocate_scratch(max_bytes: int) -> Scratch:

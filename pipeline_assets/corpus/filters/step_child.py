@@ -45,19 +45,14 @@ _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Document)
 class StepAnswer(msgspec.Struct, frozen=True):
     """Answer of the process: outcome of a document, or of loading the step.
 
-    Attributes:
-        outcome: Fate of the document; `refused` stops the build because the step itself is wrong.
-        reason: Reason code of a dropped or rejected document; for a refused step, a description of its fault.
-        detail: Detail of a reject; for a refused step, how to correct it.
-        line: Changed document as a JSON line.
-        changes: Changed fields of the document: `text`, `meta` or both.
+    The outcome `refused` stops the build, because the step itself is wrong.
     """
 
     outcome: Literal["kept", "changed", "dropped", "rejected", "refused"]
-    reason: str = ""
-    detail: str = ""
-    line: bytes = b""
-    changes: tuple[str, ...] = ()
+    reason: str = ""  # reason code of a dropped or rejected document; for a refused step, a description of its fault
+    detail: str = ""  # detail of a reject; for a refused step, how to correct it
+    line: bytes = b""  # changed document as a JSON line
+    changes: tuple[str, ...] = ()  # changed fields of the document: `text`, `meta` or both
 
 
 class _TooSlowError(BaseException):

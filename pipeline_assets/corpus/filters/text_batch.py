@@ -13,15 +13,10 @@ MAX_TEXT_BYTES = 2**31 - 1  # kernels count in int32
 
 
 class TextBatch(NamedTuple):
-    """UTF-8 of several documents, one after another.
+    """UTF-8 of several documents, one after another."""
 
-    Attributes:
-        text: Bytes, with eight zeros after the last document.
-        offsets: Position of each document's first byte, then the end of the last document; shape (documents + 1,).
-    """
-
-    text: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
+    text: NDArray[np.uint8]  # with eight zeros after the last document
+    offsets: NDArray[np.int64]  # first byte of each document, then the end of the last one; shape (documents + 1,)
 
 
 def join_texts(texts: Sequence[bytes]) -> TextBatch:

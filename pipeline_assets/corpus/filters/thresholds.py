@@ -19,19 +19,12 @@ from pipeline_assets.corpus.filters.words import TextCount, WordSpans, allocate_
 
 @dataclass(frozen=True)
 class Threshold:
-    """Limit on a count or a ratio; a document exactly at the limit is kept.
+    """Limit on a count or a ratio; a document exactly at the limit is kept."""
 
-    Attributes:
-        reason: Reason code of dropped documents.
-        numerator: Count to compare with the limit.
-        denominator: Count to divide by; None for no ratio. The ratio is 0 if this count is 0.
-        dropped_side: `<` drops documents below the limit, `>` documents above it.
-    """
-
-    reason: str
-    numerator: TextCount
-    denominator: TextCount | None
-    dropped_side: Literal["<", ">"]
+    reason: str  # reason code of dropped documents
+    numerator: TextCount  # count to compare with the limit
+    denominator: TextCount | None  # count to divide by; None for no ratio; the ratio is 0 if this count is 0
+    dropped_side: Literal["<", ">"]  # `<` drops documents below the limit, `>` documents above it
     limit: int | float
 
     def measure(self, counts: NDArray[np.int64]) -> Measurement:

@@ -21,19 +21,12 @@ DROPPED_FILE = f"dropped{SUFFIX}"
 
 @dataclass(frozen=True)
 class FilterVerdict:
-    """Verdict of all filters, except `windows` and `python`, on a document.
+    """Verdict of all filters, except `windows` and `python`, on a document."""
 
-    Attributes:
-        reason: Reason code of the first rule that the document fails; None if it fails none.
-        measurements: Measurements of all filters in order, including filters after the one that drops the document.
-        text: Text after all changes.
-        changes: Counts of changes by name, see `Candidate`.
-    """
-
-    reason: str | None
-    measurements: tuple[Measurement, ...]
-    text: str
-    changes: Mapping[str, int]
+    reason: str | None  # reason code of the first rule that the document fails; None if it fails none
+    measurements: tuple[Measurement, ...]  # of all filters in order, also after the one that drops the document
+    text: str  # after all changes
+    changes: Mapping[str, int]  # counts of changes by name, see `Candidate`
 
 
 @functools.lru_cache(maxsize=8)

@@ -35,18 +35,12 @@ def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) 
 
 @dataclass(frozen=True)
 class UnreadableFiles:
-    """Reasons and sizes of a source's unreadable files, whose rows cannot be counted.
+    """Reasons and sizes of a source's unreadable files, whose rows cannot be counted."""
 
-    Attributes:
-        reasons: Reasons by file name.
-        bytes: Total size of the unreadable files.
-        source_bytes, source_files: Total size and number of all files of the source.
-    """
-
-    reasons: Mapping[str, str]
-    bytes: int
-    source_bytes: int
-    source_files: int
+    reasons: Mapping[str, str]  # by file name
+    bytes: int  # total size of the unreadable files
+    source_bytes: int  # total size of all files of the source
+    source_files: int  # number of all files of the source
 
     def raise_if_above_limit(self, max_fraction: str, where: object) -> None:
         """Raise InputError if unreadable files exceed `max_fraction` of a source's bytes.
