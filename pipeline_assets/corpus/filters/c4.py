@@ -199,17 +199,17 @@ class C4Filter(Filter):
         return [result.measurement(0) for result in self._apply_rules([candidate])]
 
     def _apply_rules(self, candidates: Sequence[Candidate]) -> list["_RuleResult"]:
-        batch, classes = join_texts([candidate.text for candidate in candidates]), self._rules.classes
+        batch = join_texts([candidate.text for candidate in candidates])
         results = []
         for reason, phrases, automaton in self._unwanted:
             max_counts = np.ones(len(candidates), np.int64)
-            first_phrases = find_phrases(batch, automaton, classes, max_counts, False).first_phrases
+            first_phrases = find_phrases(batch, automaton, max_counts, False).first_phrases
             # The index is -1 in a document without a phrase, and index -1 of these phrases gives None.
             results.append(_RuleResult(reason, first_phrases, None, first_phrases >= 0, (*phrases, None)))
         if self._recipe.remove_citations and _remove_citations(candidates):
             batch = join_texts([candidate.text for candidate in candidates])
         max_counts = np.full(len(candidates), len(batch.text) if self._recipe.remove_lines_with else 0)
-        hits = find_phrases(batch, self._line_phrases, classes, max_counts, True)
+        hits = find_phrases(batch, self._line_phrases, max_counts, True)
         kept_lines = _keep_lines(batch, hits.line_positions, self._rules)
         minimum = self._recipe.min_sentences
         if minimum is not None:

@@ -25,8 +25,9 @@ _STRAIGHT_QUOTES = "\"'"
 _CODE_POINT_LIMIT = 0x40000  # from here on Unicode has no letter, number, whitespace, punctuation or symbol
 
 
+@functools.cache
 def character_classes(terminal_punctuation: str = "") -> NDArray[np.uint16]:
-    """Build the table of class bits by code point, shape (0x40000,).
+    """Build the table of class bits by code point, shape (0x40000,); do not change it.
 
     The classes are from the Unicode data of this Python; the characters of `terminal_punctuation` get the bit TERMINAL.
     """

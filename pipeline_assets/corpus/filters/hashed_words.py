@@ -74,7 +74,7 @@ def word_classes() -> NDArray[np.uint16]:
 
     Marks are parts of words, and characters of scripts without spaces get the bit `_SINGLE_WORD`.
     """
-    classes = character_classes()
+    classes = character_classes().copy()
     marks = [code for code in range(len(classes)) if unicodedata.category(chr(code))[0] == "M"]
     classes[marks] |= WORD | _COMBINING_MARK
     for start, stop in _UNSPACED_BLOCKS:

@@ -42,6 +42,7 @@ class Automaton(NamedTuple):
     matches: NDArray[np.int32]  # indices of the phrases that end in each state, state after state
     character_counts: NDArray[np.int32]  # number of characters of each phrase, shape (phrases,)
     scopes: NDArray[np.int32]  # `PhraseScope` of each phrase, shape (phrases,)
+    classes: NDArray[np.uint16]  # table of `character_classes`
 
 
 class _PhraseGraph:
@@ -101,6 +102,7 @@ def build_automaton(phrases: Sequence[tuple[str, PhraseScope]]) -> Automaton:
         matches=np.array([number for numbers in matches for number in numbers], np.int32),
         character_counts=np.array([len(phrase) for phrase, _ in phrases], np.int32),
         scopes=np.array([scope for _, scope in phrases], np.int32),
+        classes=characters.character_classes(),
     )
 
 
@@ -161,10 +163,9 @@ def _is_in_scope(
     occurrence_end: int,
     phrase: int,
     automaton: Automaton,
-    classes: NDArray[np.uint16],
 ) -> bool:
     """Check whether an occurrence of a phrase fits the phrase's `PhraseScope`."""
-    scope = automaton.scopes[phrase]
+    scope, classes = automaton.scopes[phrase], automaton.classes
     if scope == PhraseScope.ANYWHERE:
         return True
     # Go back by characters, not bytes, because the cases of a character can differ in width.
@@ -205,17 +206,12 @@ class PhraseHits(NamedTuple):
 
 @compiled
 def find_phrases(
-    batch: TextBatch,
-    automaton: Automaton,
-    classes: NDArray[np.uint16],
-    max_counts: NDArray[np.int64],
-    counts_lines: bool,
+    batch: TextBatch, automaton: Automaton, max_counts: NDArray[np.int64], counts_lines: bool
 ) -> PhraseHits:
     """Count the distinct phrases, or the lines with a phrase, in each document.
 
-    `classes` is the table of `character_classes`. `max_counts`, shape (documents,), has the count at which the search
-    of each document stops. If `counts_lines` is true, lines are counted, otherwise phrases. Occurrences outside the
-    scope of their phrase are ignored.
+    `max_counts`, shape (documents,), has the count at which the search of each document stops. If `counts_lines` is
+    true, lines are counted, otherwise phrases. Occurrences outside the scope of their phrase are ignored.
     """
     text, offsets = batch
     counts = np.zeros(len(max_counts), np.int64)
@@ -237,7 +233,7 @@ def find_phrases(
             for number in range(automaton.match_offsets[state], automaton.match_offsets[state + 1]):
                 phrase = automaton.matches[number]
                 is_new = counts_lines or last_document[phrase] <= document
-                if is_new and _is_in_scope(text, start, end, at, phrase, automaton, classes):
+                if is_new and _is_in_scope(text, start, end, at, phrase, automaton):
                     last_document[phrase] = document + 1
                     counts[document] += 1
                     first_phrases[document] = phrase if first_phrases[document] < 0 else first_phrases[document]

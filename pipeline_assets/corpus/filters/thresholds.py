@@ -159,7 +159,6 @@ class ThresholdFilter(Filter):
     """Filter by length, characters, Gopher quality, repetition and boilerplate."""
 
     def __init__(self, recipe: FilterRecipe) -> None:
-        self._classes = character_classes()
         self._thresholds = build_thresholds(recipe)
         self._threshold_arrays = threshold_arrays(self._thresholds)
         self._early_thresholds = threshold_arrays(build_thresholds(recipe, _EARLY_SECTIONS))
@@ -196,17 +195,17 @@ class ThresholdFilter(Filter):
         counts = np.zeros((len(batch.offsets) - 1, len(TextCount)), np.int64)
         if self._stop_words is not None:
             max_counts = np.full(len(counts), self._max_stop_words)
-            hits = find_phrases(batch, self._stop_words, self._classes, max_counts, False)
+            hits = find_phrases(batch, self._stop_words, max_counts, False)
             counts[:, TextCount.STOP_WORDS] = hits.counts
         longest = int(np.diff(batch.offsets).max(initial=0))
         fits = longest <= _REUSED_BYTES
         scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
         u64_view, repeats = unaligned_u64_view(batch.text), self._counts_repetition
-        _fill_text_counts(batch, u64_view, self._classes, *scratch, early_thresholds, repeats, counts)
+        _fill_text_counts(batch, u64_view, character_classes(), *scratch, early_thresholds, repeats, counts)
         return counts
 
     def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], search_mask: NDArray[np.bool_]) -> None:
         if self._boilerplate is not None:
             max_counts = np.where(search_mask, len(batch.text), 0)
-            hits = find_phrases(batch, self._boilerplate, self._classes, max_counts, True)
+            hits = find_phrases(batch, self._boilerplate, max_counts, True)
             counts[:, TextCount.BOILERPLATE_LINES] = hits.counts

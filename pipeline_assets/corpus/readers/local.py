@@ -16,7 +16,7 @@ gzip, bzip2, xz). A compressed file is one piece, because reading cannot start i
 import fnmatch
 import itertools
 import re
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -115,10 +115,7 @@ def matches_name(path: str, pattern: str) -> bool:
 
 
 def plan_local(
-    files: Sequence[SourceFile],
-    recipe: LocalRecipe,
-    shard_bytes: int,
-    unreadable_reasons: MutableMapping[str, str] | None = None,
+    files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int, unreadable_reasons: dict[str, str] | None = None
 ) -> list[Piece]:
     """Divide files, where possible, into pieces of about `shard_bytes`, in order.
 

@@ -6,11 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_filters import has_phrase, has_words
 
-from pipeline_assets.corpus.filters.characters import character_classes
 from pipeline_assets.corpus.filters.phrases import PhraseHits, PhraseScope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.text_batch import join_texts
-
-BITS = character_classes()
 
 
 def find(
@@ -18,7 +15,7 @@ def find(
 ) -> PhraseHits:
     batch = join_texts([text.encode() for text in texts])
     each = np.broadcast_to(limit, len(texts)).astype(np.int64)
-    return find_phrases(batch, build_automaton(phrases), BITS, each, per_line)
+    return find_phrases(batch, build_automaton(phrases), each, per_line)
 
 
 def search(texts: list[str], phrases: list[tuple[str, PhraseScope]]) -> list[int]:
