@@ -6,7 +6,7 @@ Origin, a Host name that the page's owner controls, or a query in the URL; this 
 """
 
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import dagster_webserver.cli
 from dagster_webserver.webserver import DagsterWebserver
@@ -42,7 +42,7 @@ def refusal_message(scope: Scope) -> str | None:
     """Return the reason to refuse a request; None to accept it."""
     request = HTTPConnection(scope)
     hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
-    if len(hosts) != 1 or urlsplit(f"//{hosts[0]}").hostname not in _LOOPBACK_NAMES:
+    if len(hosts) != 1 or hosts[0].partition(":")[0].lower() not in _LOOPBACK_NAMES:
         return "The Host header must be 127.0.0.1 or localhost; reach another machine's UI by an SSH tunnel."
     if origins not in ([], [f"http://{hosts[0]}"]):
         return "The Origin header names another site; open the UI's own address."

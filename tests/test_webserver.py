@@ -15,7 +15,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from pipeline_assets.webserver import SameOriginMiddleware
 
 OWN = "http://localhost:3000"
-FOREIGN_HOSTS = ["evil.example", "evil.example:3000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0", ""]
+FOREIGN_HOSTS = ["evil.example", "evil.example:3000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0"]
+INVALID_HOSTS = ["", "[", "localhost@evil.example"]
 FOREIGN_ORIGINS = ["http://evil.example", "null", "https://localhost:3000", "http://localhost:3001", f"{OWN}, {OWN}"]
 
 
@@ -45,7 +46,7 @@ def test_own_pages_are_answered_on_any_port(client: TestClient, host: str) -> No
 
 @pytest.mark.parametrize(
     "headers",
-    [*({"host": host} for host in FOREIGN_HOSTS), *({"origin": origin} for origin in FOREIGN_ORIGINS)],
+    [*({"host": host} for host in FOREIGN_HOSTS + INVALID_HOSTS), *({"origin": origin} for origin in FOREIGN_ORIGINS)],
     ids=str,
 )
 def test_pages_of_other_servers_are_refused(client: TestClient, headers: dict[str, str]) -> None:
