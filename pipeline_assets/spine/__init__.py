@@ -1,4 +1,1 @@
-"""Locks, staging, seals and the engine, which keep artifacts intact.
-
-The package knows nothing about text.
-"""
+"""Locks, staging, seals and the engine, which keep artifacts intact."""

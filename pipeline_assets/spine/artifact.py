@@ -62,15 +62,11 @@ class Artifact:
 
     def members(self) -> list[Manifest]:
         """Read the manifests of sealed members, the artifacts inside this folder."""
-        manifests = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
-        return [manifest for manifest in manifests if manifest is not None]
+        return [*filter(None, (read_manifest(self.folder / name) for name in member_digests(self.manifest)))]
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a sealed folder; None if the folder has no manifest.
-
-    Raise InputError if the manifest cannot be read, is damaged, or does not match its digest.
-    """
+    """Read the manifest of a sealed folder; None without one, InputError if damaged."""
     path = folder / MANIFEST_FILE
     try:
         data = MANIFEST_FORMAT.read_raw(path)
@@ -109,11 +105,9 @@ def copy_manifest(artifact: Artifact, destination: Path) -> None:
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     """Open a sealed artifact after checking the sizes of its files.
 
-    `digest` is the digest that the artifact must have; None accepts any artifact in the folder.
-
-    Raises:
-        InputError: The manifest is missing or damaged, or a file is missing or has the wrong size or type.
-        RetryableError: The digest differs, or the folder was replaced during the check.
+    `digest` is the digest that the artifact must have; None accepts any artifact in the folder. Raise InputError if the
+    manifest or a file is missing or damaged, and RetryableError if the digest differs or the folder was replaced during
+    the check.
     """
     with forbid_replacement(folder):
         manifest = read_manifest(folder)
@@ -203,10 +197,7 @@ def member_digests(manifest: Manifest) -> dict[str, str]:
 
 
 def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
-    """Read the manifest of a member, which is an artifact inside `folder`.
-
-    Return Damage if the manifest is missing or damaged, or its digest is not `digest`.
-    """
+    """Read the manifest of a member of `folder`; return Damage if it is not intact."""
     try:
         manifest = read_manifest(folder / member)
     except InputError as error:

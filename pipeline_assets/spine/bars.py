@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 20
 _REDRAW_S = 0.1
-_STEP_PREFIX: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
+_STEP_PREFIX = ContextVar("step", default="")
 
 
 class Bar:
@@ -38,7 +38,7 @@ class Bar:
             Bar.display.start()
             atexit.register(end_bars)
         self._bars = Bar.display
-        self._task = self._bars.add_task(to_one_line(" ".join([*_STEP_PREFIX.get(), title])), text="")
+        self._task = self._bars.add_task(to_one_line(f"{_STEP_PREFIX.get()}{title}"), text="")
         self._drawn = -_REDRAW_S
 
     @property
@@ -66,7 +66,7 @@ def end_bars() -> None:
 @contextlib.contextmanager
 def label_bars(step: int, step_count: int) -> Iterator[None]:
     """Number the bars' titles, as in `step 2 of 5:`; end the bars after the block."""
-    token = _STEP_PREFIX.set((f"step {step} of {step_count}:",))
+    token = _STEP_PREFIX.set(f"step {step} of {step_count}: ")
     try:
         yield
     finally:

@@ -32,18 +32,14 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
     @property
     def patience_s(self) -> float:
         """Seconds to wait for the lock of a dead or unknown process; 0 for any other."""
-        return _DEAD_OWNER_WAIT_S if is_dead(self) else _UNNAMED_OWNER_WAIT_S if self.pid is None else 0.0
+        if self.pid is None:
+            return _UNNAMED_OWNER_WAIT_S
+        is_dead = self.host == socket.gethostname() and is_dead_process(self.pid)
+        return _DEAD_OWNER_WAIT_S if is_dead else 0.0
 
 
 class BuilderBusyError(TransientError):
     """Error because another process, such as an artifact's builder, has the lock."""
-
-
-def is_dead(owner: Builder) -> bool:
-    """Check whether a builder ran on this machine and its process has ended."""
-    if owner.pid is None or owner.host != socket.gethostname():
-        return False
-    return is_dead_process(owner.pid)
 
 
 def busy_error(target: Path, owner: Builder) -> BuilderBusyError:

@@ -6,22 +6,23 @@ Workers are processes of this machine, or of Ray. They affect neither the writte
 import contextlib
 import functools
 import logging
+import sys
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.fork_server import forking_starter
 from pipeline_assets.spine.kept_work import KeptWork
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.ray_engine import ray_stage_runner
 from pipeline_assets.spine.stage import WHOLE_SHARD, S, WarmUp, Work, no_warm_up, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
-from pipeline_assets.spine.start_method import StartMethod, default_start_method, worker_starter
 from pipeline_assets.spine.task_digest import task_digest
 from pipeline_assets.spine.verified_reads import check_hashes
-from pipeline_assets.spine.worker import Worker
+from pipeline_assets.spine.worker import Starter, Worker, serve, start_process
 
 logger = logging.getLogger("corpusmill")
 
@@ -30,6 +31,19 @@ PROCESS_BYTES = 200 << 20  # memory of a process without data: libraries, compil
 _LARGE_SHARD_MULTIPLE = 16  # multiple of `min_parallel_bytes`
 EngineName: TypeAlias = Literal["local", "ray"]
 _PROGRESS_COUNTS = ("documents", "tokens", "bytes")  # counts shown in progress lines
+StartMethod: TypeAlias = Literal["forkserver", "spawn"]
+"""Start method of worker processes.
+
+- `forkserver`: one process per command loads the data that shards share, and forks workers, which share its memory.
+  Default on Linux, whose system libraries work after a fork.
+- `spawn`: each worker is a new interpreter. Default on other systems, and an alternative on Linux machines that kill a
+  fork server because of its memory use.
+"""
+
+
+def default_start_method() -> StartMethod:
+    """Return the start method for this operating system."""
+    return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 @dataclass(frozen=True)
@@ -98,9 +112,7 @@ def run_stage(
     """Run a stage over shards, and yield their receipts in the order of `shards`.
 
     Receipts of finished shards are reused. Unfinished shards are run, and their receipts are committed under `stage`.
-
-    `warm_up` loads the data that all shards share. Spawned workers do not call `warm_up`; they load the data when they
-    run their first shard.
+    `warm_up` loads the data that all shards share; spawned workers load it when they run their first shard.
     """
     return stage_runner(work, settings, warm_up)(stage, shards, staging)
 
@@ -115,7 +127,9 @@ def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm
     if settings.workers > 0 and settings.engine == "ray":
         runner = ray_stage_runner(work, warm_up, settings.workers, settings.worker_bytes)
     elif settings.workers > 0:
-        start = worker_starter(settings.start_method, work, warm_up, settings.max_growth_bytes)
+        start: Starter = functools.partial(start_process, "spawn", serve, work)
+        if settings.start_method == "forkserver":
+            start = forking_starter(work, warm_up, settings.max_growth_bytes)
         runner = Pool[S](lambda: Worker(start()), settings.workers).run
     return functools.partial(run_unfinished_shards, settings=settings, runner=runner, work=work)
 

@@ -16,11 +16,9 @@ _KEY_IN_TEXT = re.compile(r"(?<!column )(?<!unknown key )(?<!got )`([a-z0-9_.]+)
 
 @dataclass(frozen=True)
 class RecipeKey:
-    """Recipe key that an error is about.
+    """Recipe key that an error is about: dotted, with positions in lists from 0.
 
-    Attributes:
-        name: Dotted key; positions in lists count from 0.
-        file_and_line: Recipe file and line of the key, which errors print instead of `name`; empty if unknown.
+    Errors print `file_and_line`, the recipe file and line of the key, instead of `name`; it is empty if unknown.
     """
 
     name: str

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.spine import forked_usage, worker
+from pipeline_assets.spine import usage, worker
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.stage import WarmUp, Work
 
@@ -52,10 +52,9 @@ class _Server:
         self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=SERVER_NAME)
 
     def load(self, request: _LoadRequest) -> None:
-        """Load the data of a stage in the server; if the warm-up fails, raise its error.
+        """Load a stage in the server; raise the error of its warm-up.
 
-        Raises:
-            EOFError, ConnectionError: The server died.
+        Raise EOFError or ConnectionError if the server died.
         """
         self._started.connection.send(request)
         failure = self._started.connection.recv()
@@ -66,11 +65,7 @@ class _Server:
         self.loaded_stages.add(request.stage_number)
 
     def fork(self, stage_number: int) -> worker.StartedProcess:
-        """Fork a worker of the loaded stage `stage_number`.
-
-        Raises:
-            EOFError, ConnectionError: The server died.
-        """
+        """Fork a worker of a loaded stage; EOFError or ConnectionError if the server died."""
         control = self._started.connection
         ours, theirs = multiprocessing.Pipe()
         with theirs:
@@ -84,16 +79,14 @@ class _Server:
 
         Return None if the worker still runs after `timeout_s`, or if the server has ended.
         """
-        try:
+        with contextlib.suppress(EOFError, OSError):
             self._started.connection.send(("wait", pid, timeout_s))
             ended: tuple[int, int, float] | None = self._started.connection.recv()
-        except (EOFError, OSError):
-            return None
-        if ended is None:
-            return None
-        status, maxrss, cpu_s = ended
-        forked_usage.add(maxrss, cpu_s)
-        return status
+            if ended is not None:
+                status, maxrss, cpu_s = ended
+                usage.add_forked_usage(maxrss, cpu_s)
+                return status
+        return None
 
     def stop(self) -> str:
         """Stop the server, and describe how it ended.
@@ -163,7 +156,7 @@ def _stop_server() -> str:
     if server is None:
         return "gone"
     end = server.stop()
-    forked_usage.reset_cpu()
+    usage.reset_forked_cpu()
     return end
 
 
@@ -175,8 +168,7 @@ def _inherited_state() -> tuple[object, ...]:
 def _can_fork_safely() -> bool:
     """Check whether all threads except the main one belong to a memory allocator.
 
-    A fork keeps only the thread that calls it, but the allocator, jemalloc, works without its threads. Return False on
-    systems other than Linux.
+    A fork keeps only the thread that calls it, but the allocator, jemalloc, works without its threads.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -231,11 +223,7 @@ def _serve(control: Connection) -> None:
 
 
 def _answer_request(control: Connection, requests: dict[int, _LoadRequest]) -> object:
-    """Process the next request of the parent, and return the answer.
-
-    Raises:
-        EOFError, ConnectionResetError: The parent closed its end of the pipe.
-    """
+    """Process the next request of the parent, and return the answer."""
     try:
         request = control.recv()
     except (EOFError, ConnectionResetError):
@@ -281,10 +269,7 @@ def _fork(control: Connection, request: _LoadRequest) -> int:
 
 
 def _wait_for_exit(pid: int, timeout_s: float | None) -> tuple[int, int, float] | None:
-    """Wait for a worker, and return its exit status, `ru_maxrss` and CPU seconds.
-
-    Return None if the worker still runs after `timeout_s`.
-    """
+    """Return exit status, `ru_maxrss` and CPU seconds of a worker; None if it runs on."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         ended_pid, status, used = os.wait4(pid, os.WNOHANG)

@@ -36,13 +36,11 @@ _TASKS_FORMAT: MetadataFormat[list[KeptTask]] = MetadataFormat("list of kept tas
 class KeptWork:
     """Tasks of a build that are kept for the next version.
 
-    Attributes:
-        earlier_folder: Folder of the artifact's earlier version, whose kept tasks are reused; None reuses no task.
+    `earlier_folder` is the artifact's earlier version, whose kept tasks are reused; None reuses no task.
     """
 
     earlier_folder: Path | None = None
-    _tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
-    _files: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    _tasks: dict[tuple[str, str], tuple[str, Receipt]] = field(default_factory=dict)
     _earlier_tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,18 +60,17 @@ class KeptWork:
         receipt = Receipt.from_bytes(task.receipt.encode())
         if receipt is None or not all(is_inside_folder(file.path) for file in receipt.files):
             return None
-        sources = [_kept_path(self.earlier_folder, file.path) for file in receipt.files]
-        for file, source in zip(receipt.files, sources, strict=True):
+        sources = [(_kept_path(self.earlier_folder, file.path), file) for file in receipt.files]
+        for source, file in sources:
             if file.start is not None or not source.is_file() or file_sha256(source) != file.sha256:
                 return None
-        for file, source in zip(receipt.files, sources, strict=True):
+        for source, file in sources:
             durable.link(source, staging.path(file.path))
         return receipt
 
     def add(self, stage: str, task_name: str, digest: str, receipt: Receipt) -> None:
         """Mark a finished task to be kept."""
-        self._tasks[stage, task_name] = KeptTask(stage, task_name, digest, receipt.to_bytes().decode())
-        self._files[stage, task_name] = {file.path for file in receipt.files}
+        self._tasks[stage, task_name] = digest, receipt
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
         """Unmark the tasks of `shards` and of `stages`, so that they are not kept.
@@ -83,14 +80,15 @@ class KeptWork:
         discarded = {*shards}
         for stage, name in [*self._tasks]:
             if stage in stages or name.partition(".")[0] in discarded:
-                del self._tasks[stage, name], self._files[stage, name]
+                del self._tasks[stage, name]
 
     def write(self, staging: StagingView) -> None:
         """Write `tasks.json` into the work folder; remove files that no kept task wrote."""
         work = staging.path(f"{WORK_FOLDER}/{KEPT_TASKS_FILE}")
-        kept = {path.removeprefix(f"{WORK_FOLDER}/") for paths in self._files.values() for path in paths}
-        remove_unnamed(work.parent, kept, kept_entries=())
-        durable.write_durably(work, msgspec.json.encode([*self._tasks.values()]))
+        files = [file.path for _, receipt in self._tasks.values() for file in receipt.files]
+        remove_unnamed(work.parent, {path.removeprefix(f"{WORK_FOLDER}/") for path in files}, kept_entries=())
+        tasks = [KeptTask(*key, digest, receipt.to_bytes().decode()) for key, (digest, receipt) in self._tasks.items()]
+        durable.write_durably(work, msgspec.json.encode(tasks))
 
 
 def _kept_path(artifact_folder: Path, name: str) -> Path:

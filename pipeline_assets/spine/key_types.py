@@ -40,10 +40,7 @@ _NUMBER_RULE = "must be a decimal number, such as 0.3"
 
 
 def decimal_text(value: object) -> str:
-    """Return the shortest decimal text for a number; return a text unchanged.
-
-    Raise ValueError for NaN, infinity and values of other types.
-    """
+    """Return a number's shortest decimal text, or a text unchanged; else ValueError."""
     if isinstance(value, str):
         return value
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):

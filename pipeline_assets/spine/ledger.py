@@ -1,5 +1,6 @@
 """Ledgers: counts of input rows by outcome, with the limit on rejects."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -7,7 +8,8 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
-from pipeline_assets.spine.rejects import Reject, RejectFormatter, reject_limit_error
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.rejects import Reject, RejectFormatter, sufficient_limit, summarize_reasons
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED_PREFIX, _REJECTED_PREFIX = "dropped/", "rejected/"
@@ -101,4 +103,11 @@ def check_rejects(
     limit = Fraction(max_fraction)
     tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * row_count) if limit else limit
     if reject_count > max(limit * row_count, tolerated):
-        raise reject_limit_error(reject_count, row_count, max_fraction, rejects, where, format_reject, format_advice)
+        waiting = iter(rejects)
+        first = next(waiting, None)
+        reasons, examples = summarize_reasons(itertools.chain([first] if first else [], waiting), format_reject)
+        above = f"above `max_reject_fraction` {max_fraction}"
+        what = f"{reject_count:,} of {row_count:,} rows are rejected ({reasons}), {above} (the first: {examples})"
+        enough = sufficient_limit(Fraction(reject_count, max(row_count, 1)))
+        accept = f"set `max_reject_fraction` in the recipe to {enough} to accept these rejects"
+        raise InputError(what, where, f"{format_advice(first)}, or {accept}")

@@ -53,10 +53,7 @@ class Lineage:
         return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, preferred_name: str | None = None) -> Path | None:
-        """Return the folder of an artifact by its digest; None if missing.
-
-        If several artifacts have this digest, prefer an artifact whose manifest has the name `preferred_name`.
-        """
+        """Return the folder of a digest, best with `preferred_name`; None if missing."""
         folders = self._folders_by_digest.get(digest)
         if folders is None:
             return None
@@ -117,9 +114,8 @@ class Lineage:
 class Finding:
     """Problem found in a chain.
 
-    Attributes:
-        artifact_digest: Digest of the damaged artifact, or of the artifact whose input is missing. For an external
-            input, the digest of the file or of an artifact that read the file. Empty if a manifest is unreadable.
+    `artifact_digest` is the digest of the damaged artifact, or of the artifact whose input is missing. For an external
+    input, it is the digest of the file or of an artifact that read the file. It is empty if a manifest is unreadable.
     """
 
     where: Path

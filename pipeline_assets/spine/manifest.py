@@ -184,10 +184,7 @@ class Manifest:
                 yield f"{path} is stored with sha256 {actual}, and its content has {expected}"
 
     def to_bytes(self) -> bytes:
-        """Serialize the manifest with its seal as indented JSON with sorted keys.
-
-        Raise InputError if the file would be too large to be read.
-        """
+        """Serialize with the seal as indented, sorted JSON; InputError if it is too large."""
         value = {
             "schema": SCHEMA,
             "kind": self.kind,
@@ -222,10 +219,7 @@ class Manifest:
 
     @classmethod
     def from_sealed_bytes(cls, data: bytes, where: Path) -> "Manifest":
-        """Parse a manifest whose seal is intact, without checking its digest and paths.
-
-        Raise InputError if the manifest is invalid.
-        """
+        """Parse a manifest with an intact seal, without checking its digest and paths."""
         written, manifest = _parse(data, where)
         vars(manifest.identity)["digest"] = written.digest
         return manifest
@@ -257,9 +251,8 @@ class _KindPart(dict[str, Any]):
 
     @classmethod
     def from_json(cls, part: JsonObject, where: Path | str) -> "_KindPart":
-        content = cls(
-            (key, cls.from_json(value, where) if isinstance(value, dict) else value) for key, value in part.items()
-        )
+        values = {key: cls.from_json(value, where) if isinstance(value, dict) else value for key, value in part.items()}
+        content = cls(values)
         content.where = where
         return content
 

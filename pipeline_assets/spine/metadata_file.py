@@ -30,10 +30,8 @@ Part = TypeVar("Part")
 class MetadataFormat(Generic[T]):
     """Type of metadata file: its name in messages, maximum size, fix and value type.
 
-    Attributes:
-        fix: Advice in errors about a file that cannot be used.
-        value_type: Type to which msgspec converts the content.
-        allow_symlink: Whether the path may be a symlink. Users may link their files; the program writes no links.
+    `fix` is the advice in errors. msgspec converts the content to `value_type`. `allow_symlink` is for files that users
+    may link; the program writes no links.
     """
 
     noun: str
@@ -45,9 +43,8 @@ class MetadataFormat(Generic[T]):
     def read(self, path: Path) -> T:
         """Read a file and convert its content to `value_type`.
 
-        Raises:
-            FileNotFoundError, NotADirectoryError: The file does not exist.
-            InputError: The path is not a plain file, or the file is unreadable, too large or of the wrong shape.
+        Raise FileNotFoundError or NotADirectoryError if the file is missing, and InputError if it is not a plain file,
+        or is unreadable, too large or of the wrong shape.
         """
         return self.parse(self.read_raw(path), path)
 

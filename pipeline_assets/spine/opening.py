@@ -12,24 +12,20 @@ from pipeline_assets.spine.adoption import adopt_staging_dir
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
-from pipeline_assets.spine.recovery import finish_or_undo_seal, is_incomplete
 
 
 @contextlib.contextmanager
 def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.StagingDir]:
     """Lock a target, recover it after a crash, and open its staging directory.
 
-    Finished shards of an interrupted build with an equal plan are adopted. Staging directories with different plans are
-    removed.
-
-    Raises:
-        BuilderBusyError: Another process builds the same target.
-        RetryableError: The target has files and was never sealed.
+    Finished shards of an interrupted build with an equal plan are adopted; staging directories with other plans are
+    removed. Raise BuilderBusyError if another process builds the target, and RetryableError if the target has files
+    that were never sealed.
     """
     with locked(target, highest_fence(target)) as lock:
         _raise_if_not_sealed(target)
         if _is_seal_interrupted(target):
-            finish_or_undo_seal(target)
+            _finish_or_undo_seal(target)
         has_partial_work = bool(staging.staging_folders(target))
         # The fencing number in the name is this builder's, so that an earlier one that still runs cannot seal.
         folder = staging.sibling_path(target, "building", lock.fence)
@@ -68,11 +64,35 @@ def recover(target: Path) -> None:
     if _is_seal_interrupted(target):
         with contextlib.suppress(InputError), locked(target, highest_fence(target)):
             _raise_if_not_sealed(target)
-            finish_or_undo_seal(target)
+            _finish_or_undo_seal(target)
 
 
 def _is_seal_interrupted(target: Path) -> bool:
-    return any(staging.leftover_folders(target, "old")) or any(map(is_incomplete, staging.staging_folders(target)))
+    return any(staging.leftover_folders(target, "old")) or any(map(_is_incomplete, staging.staging_folders(target)))
+
+
+def _is_incomplete(folder: Path) -> bool:
+    """Check whether the creation, seal or removal of a staging directory was aborted."""
+    return (folder / MANIFEST_FILE).exists() or not (folder / staging.PLAN_FILE).exists()
+
+
+def _finish_or_undo_seal(target: Path) -> None:
+    """Finish an interrupted seal if its files are intact, else undo it.
+
+    The caller has the lock, and has checked that `target` is sealed, empty or missing.
+    """
+    for folder in filter(_is_incomplete, staging.staging_folders(target)):
+        sealed, number = artifact.try_read_manifest(folder), staging.fencing_number(folder)
+        is_own = sealed is not None and sealed.provenance.get(staging.BUILDER_KEY) == number
+        if sealed is not None and is_own and not any(artifact.find_damage(folder, sealed)):
+            staging.finish_seal(folder, target, number)
+        else:
+            durable.remove(folder)
+    for old in staging.leftover_folders(target, "old"):
+        if target.exists():
+            durable.remove(old)
+        else:
+            durable.rename(old, target)
 
 
 def highest_fence(target: Path) -> int:

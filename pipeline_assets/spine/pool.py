@@ -66,7 +66,8 @@ class Pool(Generic[S]):
                     yielded += 1
                     yield done.pop(yielded - 1)
                     continue
-                for worker in self._wait_for_answers():
+                busy = [worker for worker in self._workers if worker.job is not None]
+                for worker in busy[0].wait_for_any(busy) if busy else []:
                     shard = worker.job.shard  # type: ignore[union-attr]
                     receipt = worker.receive_receipt()
                     if receipt is None:
@@ -89,11 +90,6 @@ class Pool(Generic[S]):
             self._workers.append(self._start())
             idle.append(self._workers[-1])
         return idle
-
-    def _wait_for_answers(self) -> Sequence[PoolWorker[S]]:
-        """Wait until a busy worker answers or dies; return all such workers."""
-        busy = [worker for worker in self._workers if worker.job is not None]
-        return busy[0].wait_for_any(busy) if busy else []
 
     def _retry(self, stage: str, shard: S, staging: StagingView) -> Receipt:
         """Retry a shard whose worker died: first with all rows, then without poison rows."""

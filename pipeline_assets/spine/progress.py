@@ -15,9 +15,8 @@ logger = logging.getLogger("corpusmill")
 class Progress:
     """Counter of finished work, with a log line every `log_every_s` seconds, or a bar.
 
-    Args:
-        unit: Counted unit, such as `shards` or `files`; `bytes` are shown as MB.
-        initial_quiet_s: Seconds at the start without any report; shorter work is never reported.
+    `unit` is the counted unit, such as `shards`; `bytes` are shown as MB. Work shorter than `initial_quiet_s` is never
+    reported.
     """
 
     def __init__(self, title: str, total: int, unit: str, log_every_s: float, initial_quiet_s: float = 0.0) -> None:

@@ -23,8 +23,7 @@ _PROJECT_FOLDER = Path(__file__).parents[2]
 class ProvenanceRecorder:
     """Recorder that notes the start of a build and returns its provenance at the end.
 
-    Attributes:
-        command: Command as typed, with an id that all builds of this process share; None in a process of the UI.
+    `command` is the command as typed, with an id that all builds of this process share; None in a process of the UI.
     """
 
     command: ClassVar[Mapping[str, str] | None] = None
@@ -54,6 +53,21 @@ class ProvenanceRecorder:
             "run_settings": dict(run_settings),
             **({} if self.command is None else {"command": dict(self.command)}),
         }
+
+
+def current_versions() -> dict[str, str | None]:
+    """Return the versions of program, Python, platform and libraries in this process.
+
+    The program's version is a commit. None stands for an unknown commit, or for a library that is not installed.
+    """
+    return recorded_versions(ProvenanceRecorder().provenance({}))
+
+
+def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the versions in a provenance, keyed as in `current_versions`."""
+    keys = {"program": "git_sha", "python": "python", "platform": "platform"}
+    versions = {name: provenance[key] for name, key in keys.items() if key in provenance}
+    return {**versions, **provenance.get("libraries", {})}
 
 
 @functools.cache

@@ -114,10 +114,9 @@ def program_digest() -> str:
 
 
 def parse_address(address: str) -> tuple[str, int] | None:
-    """Return host and port of a cluster's address; None if empty, `auto` or `local`.
+    """Return host and port of an address; None if empty, `auto` or `local`.
 
-    Raises:
-        UsageError: The address has a different form, such as `ray://HOST:PORT`.
+    Raise UsageError for any other form, such as `ray://HOST:PORT`.
     """
     if address in ("", "local", "auto"):
         return None
@@ -129,10 +128,7 @@ def parse_address(address: str) -> tuple[str, int] | None:
 
 @functools.cache
 def check_address(address: str) -> None:
-    """Raise RetryableError if nothing answers at HOST:PORT of a cluster.
-
-    An address that answered once is not tried again in this process.
-    """
+    """Raise RetryableError if nothing answers at HOST:PORT of a cluster."""
     if (place := parse_address(address)) is not None:
         try:
             socket.create_connection(place, _CONNECT_TIMEOUT_S).close()

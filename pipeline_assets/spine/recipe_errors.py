@@ -14,28 +14,25 @@ from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
 _MAX_PREVIEW_CHARACTERS = 200  # of a value in a message
 
-# Pydantic's messages, such as "Input should be a valid integer", and plain words for its types.
-_UNION_MEMBERS = {
-    "bool": "bool_type",
-    "int": "int_type",
-    "str": "string_type",
-}  # last part of a location, and its error
+# Types of a union: the last part of a location, and the type of its error.
+_UNION_MEMBERS = {"bool": "bool_type", "int": "int_type", "str": "string_type"}
 _NO_DEFAULT = "default_factory_not_called"
 _UNION_TAG = re.compile(r"\([a-z]+\)|(function-after\[.*)?tuple\[.*\]")
+# Pydantic's messages, such as "Input should be a valid integer", and plain words for its types.
 _PYDANTIC_RULE = re.compile(r"\w+ should (.*)")
-_PLAIN_WORDS = (
-    (re.compile(r"a valid (dictionary|mapping)\b.*"), "a mapping"),
-    (re.compile(r"a valid (list|tuple|array)\b"), "a list"),
-    (re.compile(r"a valid string\b"), "text"),
-    (re.compile(r"a valid integer\b.*"), "an integer"),
-    (re.compile(r"a valid boolean\b"), "true or false"),
-    (re.compile(r"\bNone\b"), "null"),
-    (re.compile(r" after validation, not .*"), ""),
-    (re.compile(r"greater than or equal to "), ">= "),
-    (re.compile(r"less than or equal to "), "<= "),
-    (re.compile(r"greater than "), "> "),
-    (re.compile(r"less than "), "< "),
-)
+_PLAIN_WORDS = {
+    r"a valid (dictionary|mapping)\b.*": "a mapping",
+    r"a valid (list|tuple|array)\b": "a list",
+    r"a valid string\b": "text",
+    r"a valid integer\b.*": "an integer",
+    r"a valid boolean\b": "true or false",
+    r"\bNone\b": "null",
+    r" after validation, not .*": "",
+    r"greater than or equal to ": ">= ",
+    r"less than or equal to ": "<= ",
+    r"greater than ": "> ",
+    r"less than ": "< ",
+}
 
 
 def format_validation_errors(
@@ -45,10 +42,9 @@ def format_validation_errors(
 ) -> list[InputError]:
     """Convert pydantic's validation errors to one error per key.
 
-    A missing key is not reported if a misspelt key resembles it.
-
-    `locate` returns the place of a key in the recipe file, or the place of its section if the key is missing. The paths
-    passed to `locate` lack the union tags that pydantic adds.
+    A missing key is not reported if a misspelt key resembles it. `locate` returns the place of a key in the recipe
+    file, or the place of its section if the key is missing. The paths passed to `locate` lack the union tags that
+    pydantic adds.
     """
     # A default that depends on an invalid key is no error of its own.
     problems = [problem for problem in error.errors(include_url=False) if problem["type"] != _NO_DEFAULT]
@@ -156,8 +152,8 @@ def _format_rule(problem: ErrorDetails) -> str:
     if problem["type"] == "value_error" or rule is None:
         return message
     text = rule[1]
-    for pattern, words in _PLAIN_WORDS:
-        text = pattern.sub(words, text)
+    for pattern, words in _PLAIN_WORDS.items():
+        text = re.sub(pattern, words, text)
     return f"must {text}"
 
 
@@ -183,10 +179,7 @@ def _sibling_keys(recipe_type: type[pydantic.BaseModel], location: tuple[int | s
 def _possible_section_types(
     recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return the section types allowed at a location, and the keys in the location.
-
-    A location may also contain tags of unions; these are omitted from the keys.
-    """
+    """Return the section types at a location, and its keys without tags of unions."""
     sections, keys = [recipe_type], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]

@@ -20,8 +20,7 @@ FOLDER_KEY = "folder"  # validation context: the folder of the recipe file, whos
 class RecipeProblem:
     """Problem of a recipe that types alone do not reveal, such as a contradiction.
 
-    Attributes:
-        location: Path of the key to correct, from the top of the recipe; positions in lists count from 0.
+    `location` is the path of the key to correct, from the top of the recipe; positions in lists count from 0.
     """
 
     location: tuple[int | str, ...]
@@ -41,8 +40,8 @@ def validate_section(
 ) -> R:
     """Build a section from values; raise UsageError with all errors, sorted by line.
 
-    `locate` returns the place of a key, or the place of its section if the key is missing. `other_problems` are further
-    problems to report. `folder` is the folder of the recipe file, if the values are from a file.
+    `locate` returns the place of a key, or of its section if the key is missing. `folder` is the folder of the recipe
+    file, if the values are from a file.
     """
     errors: list[InputError] = []
     checked = None

@@ -28,15 +28,10 @@ def read_yaml(
         values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         known = sorted(other.stem for other in path.parent.glob("*.yaml") if other != path)
-        nearest = difflib.get_close_matches(path.stem, known, n=1)
-        hint = (
-            f"did you mean {nearest[0]}?"
-            if nearest
-            else f"the folder has {', '.join(known)}"
-            if known
-            else "correct the path"
-        )
-        raise UsageError(f"{noun} not found", path, hint) from None
+        fix = f"the folder has {', '.join(known)}" if known else "correct the path"
+        if nearest := difflib.get_close_matches(path.stem, known, n=1):
+            fix = f"did you mean {nearest[0]}?"
+        raise UsageError(f"{noun} not found", path, fix) from None
     except ValueError as error:
         raise UsageError(f"not valid YAML ({one_line(error)})", path, "correct that line") from None
     except InputError as error:

@@ -59,10 +59,7 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
 
 def _hash(task: HashTask, add_bytes: Callable[[int], None], stop_event: threading.Event) -> tuple[HashTask, str | None]:
-    """Hash a task's files; return (task, error); error None means a matching hash.
-
-    Report hashed bytes to `add_bytes`. Raise CancelledError if `stop_event` is set.
-    """
+    """Hash a task's files; return (task, error); error None means a matching hash."""
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":  # a git blob's id also covers this header
         digest.update(b"blob %d\0" % task.bytes)

@@ -1,12 +1,9 @@
 """Rejects, which are unusable rows with their reasons, in files and in errors."""
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-
-from pipeline_assets.spine.errors import InputError
 
 _MAX_EXAMPLES, _MAX_REPEATED_CHARACTERS = 5, 20  # rejects in a message; a detail that may be repeated
 _SUGGESTED_LIMITS = ("0.01", "0.05", "0.1", "0.5")
@@ -40,27 +37,6 @@ class Reject:
 
 
 RejectFormatter = Callable[[Reject], str]
-
-
-def reject_limit_error(
-    reject_count: int,
-    row_count: int,
-    max_fraction: str,
-    rejects: Iterable[Reject],
-    where: object,
-    format_reject: RejectFormatter,
-    format_advice: Callable[[Reject | None], str],
-) -> InputError:
-    """Return the error about too many rejects; for arguments see `check_rejects`."""
-    waiting = iter(rejects)
-    first_reject = next(waiting, None)
-    all_rejects = itertools.chain(() if first_reject is None else (first_reject,), waiting)
-    reasons, examples = summarize_reasons(all_rejects, format_reject)
-    above = f"above `max_reject_fraction` {max_fraction}"
-    what = f"{reject_count:,} of {row_count:,} rows are rejected ({reasons}), {above} (the first: {examples})"
-    enough = sufficient_limit(Fraction(reject_count, max(row_count, 1)))
-    accept = f"set `max_reject_fraction` in the recipe to {enough} to accept these rejects"
-    return InputError(what, where, f"{format_advice(first_reject)}, or {accept}")
 
 
 def sufficient_limit(share: Fraction) -> str:

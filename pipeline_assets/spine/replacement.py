@@ -1,46 +1,80 @@
 """Detection of folders that are replaced while they are read."""
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from pipeline_assets.spine.errors import RetryableError
 
-RETRY_HINT = "run the same command again"
+_RETRY_HINT = "run the same command again"
 
 
 class ReplacedError(RetryableError):
     """Error about a folder that was replaced while it was read."""
 
 
+def replaced_error(folder: Path, fix: str = _RETRY_HINT) -> ReplacedError:
+    return ReplacedError("the folder was replaced while it was read", folder, fix)
+
+
+class PinnedFolder:
+    """Open folder, whose files remain readable if another folder takes its path."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path, self._descriptor = path, descriptor
+
+    @property
+    def stable_path(self) -> Path:
+        """Path that leads to this folder even after another folder takes its place.
+
+        On systems without /proc, it is the folder's own path.
+        """
+        view = Path(f"/proc/self/fd/{self._descriptor}")
+        return view if view.is_dir() else self.path
+
+    @property
+    def is_in_place(self) -> bool:
+        """True if the path still leads to this folder."""
+        # No other folder can get the inode while this one is open.
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+    def open(self, file_name: str) -> BinaryIO:
+        """Open a file of the folder for reading."""
+        return open(file_name, "rb", opener=functools.partial(os.open, dir_fd=self._descriptor))
+
+    def size(self, file_name: str) -> int | None:
+        """Return the size of a file of the folder in bytes; None if missing."""
+        try:
+            return os.stat(file_name, dir_fd=self._descriptor).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
 @contextlib.contextmanager
-def guard_folder(folder: Path, fix: str = RETRY_HINT) -> Iterator[int]:
+def pin_folder(folder: Path, fix: str = _RETRY_HINT) -> Iterator[PinnedFolder]:
     """Open a folder; raise ReplacedError if it is replaced before the block ends.
 
-    Yield the folder's file descriptor. The message ends with `fix`. A missing folder raises an OSError.
+    The message ends with `fix`. A missing folder raises an OSError.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    pinned = PinnedFolder(folder, descriptor)
     try:
         try:
-            yield descriptor
+            yield pinned
         except Exception as error:  # removed files, or files of two folders, fail in many ways
-            if _is_in_place(folder, descriptor):
+            if pinned.is_in_place:
                 raise
             raise replaced_error(folder, fix) from error
-        if not _is_in_place(folder, descriptor):
+        if not pinned.is_in_place:
             raise replaced_error(folder, fix)
     finally:
         os.close(descriptor)
-
-
-def _is_in_place(folder: Path, descriptor: int) -> bool:
-    """Check whether a path still leads to the folder that is open at `descriptor`."""
-    # No other folder can get the inode while this one is open.
-    try:
-        return os.path.samestat(os.stat(folder), os.fstat(descriptor))
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager
@@ -51,9 +85,5 @@ def forbid_replacement(folder: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            stack.enter_context(guard_folder(folder))
+            stack.enter_context(pin_folder(folder))
         yield
-
-
-def replaced_error(folder: Path, fix: str = RETRY_HINT) -> ReplacedError:
-    return ReplacedError("the folder was replaced while it was read", folder, fix)

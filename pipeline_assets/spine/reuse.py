@@ -5,6 +5,7 @@ import logging
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, find_damage, repair_hint
 from pipeline_assets.spine.build_result import BuildResult
+from pipeline_assets.spine.manifest import FileContent
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 logger = logging.getLogger("corpusmill")
@@ -17,17 +18,13 @@ def sealed_files(artifact: Artifact) -> dict[str, OutputFile]:
     """
     contents, files = {file.path: file for file in artifact.manifest.identity.files}, dict[str, OutputFile]()
     for stored in artifact.manifest.storage:
-        content = contents.get(stored.path)
-        rows, digest = (1, stored.sha256) if content is None else (content.rows, content.content_sha256)
-        files[stored.path] = OutputFile(stored.path, rows, stored.bytes, stored.sha256, digest)
+        content = contents.get(stored.path) or FileContent(stored.path, 1, stored.sha256)
+        files[stored.path] = OutputFile(stored.path, content.rows, stored.bytes, stored.sha256, content.content_sha256)
     return files
 
 
 def link_content(staging: StagingDir, artifact: Artifact) -> BuildResult | None:
-    """Link an artifact's files into a staging directory; return them as BuildResult.
-
-    If a file is damaged, log it, link nothing, and return None.
-    """
+    """Link an artifact's files into a staging directory; None if a file is damaged."""
     if damage := next(find_damage(artifact.folder, artifact.manifest), None):
         what = f"{artifact.folder / damage.path} is damaged ({damage.what}); {repair_hint(artifact.folder)}"
         logger.warning("%s: built without the files of the version before: %s", staging.target, what)

@@ -38,9 +38,9 @@ class RecipeSection(pydantic.BaseModel):
             if isinstance(value, int) and not -_MAX_INTEGER <= value <= _MAX_INTEGER:
                 raise ValueError(f"`{name}` must be from -{_MAX_INTEGER} to {_MAX_INTEGER}, got {value}")
             maximum = f"max_{name.removeprefix('min_')}"
-            low, high = getattr(self, name), getattr(self, maximum, None)
-            if name.startswith("min_") and low is not None and high is not None and Fraction(low) > Fraction(high):
-                raise ValueError(f"{name} must be <= {maximum} {high}, got {low}")
+            high = getattr(self, maximum, None) if name.startswith("min_") else None
+            if value is not None and high is not None and Fraction(value) > Fraction(high):
+                raise ValueError(f"{name} must be <= {maximum} {high}, got {value}")
         return self
 
     def content(self) -> dict[str, object]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.spine import artifact, durable, folder_exchange
+from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, keep_work
 from pipeline_assets.spine.lock import Lock
@@ -45,8 +45,7 @@ _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
 class OutputFile:
     """Finished file of a staging directory, with the hashes of its bytes and content.
 
-    Attributes:
-        start: Offset of this shard's bytes in a file that several shards write; None if one shard writes it.
+    `start` is the offset of this shard's bytes in a file that several shards write; None if one shard writes it.
     """
 
     path: str
@@ -79,10 +78,8 @@ class OutputFile:
 class Receipt:
     """Record of one finished shard.
 
-    Attributes:
-        counts: Numbers that are added up over shards.
-        notes: Other facts, which cannot be added up.
-        reads: The sha256 of each file that was read whole, by path.
+    `counts` are added up over shards; `notes` are other facts, which cannot be added up. `reads` has the sha256 of each
+    file that was read whole, by path.
     """
 
     files: Sequence[OutputFile]
@@ -176,11 +173,9 @@ class StagingView:
 
 @dataclass(frozen=True)
 class StagingDir(StagingView):
-    """Open staging directory with its lock.
+    """Open staging directory with its lock, for the artifact folder `target`.
 
-    Attributes:
-        target: Folder of the artifact to seal.
-        has_partial_work: Whether the staging directory of an interrupted or failed build was found.
+    `has_partial_work` is True if the staging directory of an interrupted or failed build was found.
     """
 
     target: Path
@@ -280,7 +275,7 @@ def finish_seal(folder: Path, target: Path, fence: int) -> None:
     durable.fsync_folder(folder)
     if not target.exists():
         durable.rename(folder, target)
-    elif folder_exchange.exchange(folder, target):
+    elif durable.exchange(folder, target):
         durable.remove(folder)
     else:
         old = sibling_path(target, "old", fence)

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline_assets.spine import forked_usage
-
+_forked_maxrss, _forked_cpu_s = 0, 0.0  # of ended forked workers, whose parent is the fork server
 _OWN_USAGES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 _MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes on macOS, KiB on Linux
 
@@ -20,7 +19,7 @@ def peak_memory_bytes() -> int:
     The value includes shared memory and never falls, even when another build begins. A program that is started by
     `exec`, as in `subprocess`, begins with the value of its parent.
     """
-    return _MAXRSS_UNIT_BYTES * max(forked_usage.maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
+    return _MAXRSS_UNIT_BYTES * max(_forked_maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
 
 
 def resident_bytes() -> int:
@@ -33,7 +32,22 @@ def resident_bytes() -> int:
 def cpu_seconds() -> float:
     """Return the CPU time of this process, of ended children and of forked workers."""
     usages = (resource.getrusage(who) for who in _OWN_USAGES)
-    return forked_usage.cpu_s + sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return _forked_cpu_s + sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def add_forked_usage(maxrss: int, cpu_s: float) -> None:
+    """Add the CPU seconds of an ended forked worker; keep the largest `ru_maxrss`."""
+    global _forked_maxrss, _forked_cpu_s
+    _forked_maxrss, _forked_cpu_s = max(maxrss, _forked_maxrss), _forked_cpu_s + cpu_s
+
+
+def reset_forked_cpu() -> None:
+    """Reset the CPU seconds of forked workers, after the fork server has ended.
+
+    `getrusage` in this process then includes these seconds, so they would count twice.
+    """
+    global _forked_cpu_s
+    _forked_cpu_s = 0.0
 
 
 def nearest_existing(path: Path) -> Path:

@@ -79,10 +79,7 @@ def _check_unread(log: _ReadLog) -> None:
 
 @contextlib.contextmanager
 def collect_hashes() -> Iterator[dict[str, str]]:
-    """Collect, by path, the hash of each file that the block reads completely.
-
-    A worker stores these hashes in the receipt of its shard.
-    """
+    """Collect, by path, the hash of each file that the block reads completely."""
     global _collected_hashes
     former, _collected_hashes = _collected_hashes, {}
     try:

@@ -38,14 +38,6 @@ class ShardJob(Generic[S]):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Receipt of a job; the worker exits after an answer with `is_last`."""
-
-    receipt: Receipt
-    is_last: bool
-
-
-@dataclass(frozen=True)
 class Failure:
     """Exception of another process, and its traceback."""
 
@@ -111,10 +103,7 @@ class Worker(Generic[S]):
             self.connection.send(job)
 
     def receive_receipt(self) -> Receipt | None:
-        """Wait for the receipt of the job; return None if the worker died.
-
-        Raise the error of a failed stage. All errors but InputErrors get a note with the shard and the traceback.
-        """
+        """Return the receipt of the job, or None if the worker died; raise a job's error."""
         job, self.job = self.job, None
         try:
             answer = self.connection.recv()
@@ -123,9 +112,9 @@ class Worker(Generic[S]):
             return None
         if isinstance(answer, Failure):
             raise answer.error_for(job)
-        assert isinstance(answer, Answer)
-        self.has_retired = answer.is_last
-        return answer.receipt
+        receipt: Receipt
+        receipt, self.has_retired = answer
+        return receipt
 
     def describe_end(self) -> str:
         return describe_exit(self.process)
@@ -232,12 +221,12 @@ def serve(connection: Connection, work: Work[S], max_growth_bytes: int | None = 
         result = run_job(work, job)
         _flush_streams()  # the parent ends a worker by SIGTERM, which drops buffered output
         has_grown = max_growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + max_growth_bytes
-        answer = Answer(result, has_grown) if isinstance(result, Receipt) else result
+        is_last = has_grown and isinstance(result, Receipt)
         try:
-            connection.send(answer)
+            connection.send((result, is_last) if isinstance(result, Receipt) else result)
         except (BrokenPipeError, ConnectionResetError):  # the parent was killed; the commit is durable
             return
-        if isinstance(answer, Answer) and answer.is_last:
+        if is_last:
             return
 
 

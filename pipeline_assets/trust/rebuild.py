@@ -32,7 +32,7 @@ from pipeline_assets.spine.lineage import OTHER_ROOT_HINT, Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.metadata_file import MetadataFormat
-from pipeline_assets.spine.program_versions import current_versions, recorded_versions
+from pipeline_assets.spine.provenance import current_versions, recorded_versions
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.trust.differences import RebuildStep, StepOutcome, compare_step
 

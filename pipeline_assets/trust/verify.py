@@ -21,10 +21,9 @@ from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Finding, collect_chain
 from pipeline_assets.spine.manifest import LabelNames
-from pipeline_assets.spine.pinned_folder import pin_folder
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.rehash import HashTask, rehash
-from pipeline_assets.spine.replacement import replaced_error
+from pipeline_assets.spine.replacement import pin_folder, replaced_error
 from pipeline_assets.trust.result import Verification, VerificationScope
 
 _QUIET_S = 2.0

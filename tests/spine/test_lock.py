@@ -18,8 +18,7 @@ from lock_attempts import NO_PROCESS, check_as_other_user, next_fence
 from refusals import refusal
 
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.lock import locked
-from pipeline_assets.spine.lock_owner import lock_owner
+from pipeline_assets.spine.lock import lock_owner, locked
 
 
 @pytest.fixture

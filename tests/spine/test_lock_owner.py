@@ -11,9 +11,8 @@ import pytest
 from lock_attempts import NO_PROCESS, check_as_other_user, next_fence
 from refusals import refusal
 
-from pipeline_assets.spine.builder import Builder, is_dead
-from pipeline_assets.spine.lock import locked
-from pipeline_assets.spine.lock_owner import lock_owner
+from pipeline_assets.spine.builder import Builder
+from pipeline_assets.spine.lock import lock_owner, locked
 
 
 def test_owner_that_has_not_yet_written_its_name_is_named(target: Path) -> None:
@@ -59,7 +58,7 @@ def test_owner_on_another_host_is_never_considered_dead(target: Path) -> None:
     """Process ids of another host do not refer to local processes."""
     local, remote = (Builder(pid=NO_PROCESS, host=host) for host in (socket.gethostname(), "another host"))
 
-    assert (is_dead(local), is_dead(remote)) == (True, False)
+    assert (local.patience_s, remote.patience_s) == (2.0, 0.0)
 
 
 class TestLockOwner:

@@ -17,7 +17,7 @@ from packed_sets import seal_set
 from pipeline_assets.build.checks import files_match_manifest
 from pipeline_assets.build.pins.files_check import CACHE_FIX
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine import artifact, folder_exchange
+from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.systems.registry import SYSTEMS
@@ -191,7 +191,7 @@ def test_folders_swapped_twice_are_not_called_damaged(tmp_path: Path) -> None:
     outcomes = {outcome}
 
     def swap_folders() -> None:
-        assert folder_exchange.exchange(other, folder)
+        assert durable.exchange(other, folder)
 
     for first in range(1, lines + 1, 4):
         for second in range(first + 1, lines + 60, 13):

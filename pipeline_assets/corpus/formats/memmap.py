@@ -31,7 +31,7 @@ from pipeline_assets.corpus.formats.compression import ZSTD, decompress
 from pipeline_assets.corpus.formats.npy_header import read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
-from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder
+from pipeline_assets.spine.replacement import PinnedFolder, pin_folder
 
 INPUT_IDS_FILE, META_FILE, INDEX_FILE, DOCUMENTS_FILE = (
     "input_ids.mmap",

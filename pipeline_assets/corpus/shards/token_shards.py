@@ -16,8 +16,7 @@ from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, read_pinned_ma
 from pipeline_assets.corpus.formats.npy_header import NpyHeader, read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent
-from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder
-from pipeline_assets.spine.replacement import replaced_error
+from pipeline_assets.spine.replacement import PinnedFolder, pin_folder, replaced_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

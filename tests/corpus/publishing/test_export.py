@@ -11,7 +11,7 @@ import pytest
 from pipeline_assets.build.rows.export import ExportFormat, export
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.text_export import write_txt
-from pipeline_assets.spine import durable, folder_exchange
+from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.durable import Operation
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -33,7 +33,7 @@ def test_a_folder_replaced_midway_is_not_copied(root: Path, tmp_path: Path, monk
     def replace_once(kind: Operation, path: Path) -> None:
         if kind == "create":
             monkeypatch.setattr(durable, "failpoint", None)
-            folder_exchange.exchange(other, folder)
+            durable.exchange(other, folder)
 
     monkeypatch.setattr(durable, "failpoint", replace_once)
 
@@ -47,7 +47,7 @@ def test_a_folder_replaced_before_an_export_is_not_copied(root: Path, tmp_path: 
     folder = find_corpus(root)
     other = next(path.parent for path in root.rglob("manifest.json") if path.parent != folder)
     store = open_rows(folder, SYSTEMS.kinds, Lineage(root))
-    folder_exchange.exchange(other, folder)
+    durable.exchange(other, folder)
 
     with pytest.raises(
         InputError, match=f"{folder}: digest is sha256:.*; the artifact was replaced; run the same command again"
