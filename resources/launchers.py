@@ -18,14 +18,8 @@ def remote_launcher_factory(
 ) -> "RemoteLauncherFactory | None":
     """Return the factory of launchers on Modal; None to score on this machine.
 
-    Args:
-        variables: Environment variables.
-        launcher_name: `local` or `modal`, which overrides CORPUSMILL_LAUNCHER; None for no override.
-        salt: See `ModalLauncherFactory`.
-        cost_limits: `cost_limit` and `split_cost_limit`, which override the environment; None for no override.
-
-    Raises:
-        UsageError: The launcher's name or a setting of Modal is invalid.
+    `launcher_name` and `cost_limits` (`cost_limit`, `split_cost_limit`) override environment `variables`, unless None.
+    For `salt` see `ModalLauncherFactory`. Raise UsageError if the name or a setting of Modal is invalid.
     """
     name = launcher_name or variables.get(LAUNCHER_VARIABLE) or LAUNCHER_NAMES[0]
     if name not in LAUNCHER_NAMES:

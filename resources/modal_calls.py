@@ -139,8 +139,7 @@ class ModalLauncher:
     ) -> tuple[str, object]:
         """Return the id and the outcome of a new call, or of a call of an earlier build.
 
-        The outcome is the returned value or the raised exception. A call that Modal no longer has is repeated. Raise
-        CancelledError if the run ends, and InputError if Modal does not answer or denies access.
+        The outcome is the returned value or the raised exception. A call that Modal no longer has is repeated.
         """
         digest = canonical_sha256(request)
         while True:
@@ -168,11 +167,7 @@ class ModalLauncher:
         return call_id
 
     def _wait(self, call_id: str) -> object:
-        """Wait for a call, and return its value or its exception.
-
-        Raise Modal's OutputExpiredError or NotFoundError if the call must be repeated, CancelledError if the run ends,
-        TransientError if Modal does not answer, and UsageError if Modal denies access.
-        """
+        """Wait for a call, and return its value or its exception."""
         last_answer = time.monotonic()
         while not self._stopped.is_set():
             try:
@@ -193,10 +188,7 @@ class ModalLauncher:
         raise CancelledError
 
     def _collect_scores(self, call_id: str, outcome: object, folder: StagingView) -> Receipt:
-        """Download the scores of a call into the folder, and return their receipt.
-
-        Raise InputError if the outcome is an exception, and RetryableError for damaged or missing scores.
-        """
+        """Download the scores of a call into the folder, and return their receipt."""
         settings = self.settings
         if isinstance(outcome, Exception):
             raise _explain_error(outcome, call_id)

@@ -25,10 +25,9 @@ def has_token() -> bool:
 class ModalLauncherFactory:
     """Factory of launchers that run score shards on Modal.
 
-    Attributes:
-        salt: Part of each request; results of requests with a different salt are not reused.
-        cost_by_split: Cost of each split that this command started, by split and model digest. The cost is estimated
-            while the split runs, then measured.
+    `salt` is a part of each request; results of requests with a different salt are not reused. `cost_by_split` has the
+    cost of each split that this command started, by split and model digest: estimated while the split runs, then
+    measured.
     """
 
     settings: ModalSettings

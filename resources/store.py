@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 
 def environment() -> dict[str, str]:
     """Return the environment variables that configure a run, without empty values."""
-    values = {
-        name: dg.EnvVar(name).get_value()
-        for name in (*(setting.variable for setting in SETTINGS), *VARIABLE_NAMES, LAUNCHER_VARIABLE, "CORPUSMILL_DATA")
-    }
+    names = (*(setting.variable for setting in SETTINGS), *VARIABLE_NAMES, LAUNCHER_VARIABLE, "CORPUSMILL_DATA")
+    values = {name: dg.EnvVar(name).get_value() for name in names}
     return {name: value for name, value in values.items() if value}
 
 
@@ -72,16 +70,8 @@ class Store(dg.ConfigurableResource):
         default=None, description="Number of a repinned recipe's versions that keep their artifacts; default: all"
     )
 
-    def make_run(
-        self, root: Path, hub: HubFiles, tokenizer: "Tokenizer | None" = None, launcher: "Launcher | None" = None
-    ) -> Run:
-        """Return the run settings of a build.
-
-        Without `tokenizer`, use the built-in vocabulary file. Without `launcher`, environment variables select one.
-
-        Raises:
-            InputError: A value of a resource or a variable is invalid, or the vocabulary file is not usable.
-        """
+    def make_run(self, root: Path, hub: HubFiles, tokenizer: "Tokenizer", launcher: "Launcher") -> Run:
+        """Return the run settings of a build; InputError if a value or file is invalid."""
         _require_at_least(0, "store", workers=self.workers, wait_for_builder_s=self.wait_for_builder_s)
         _require_at_least(1, "store", fetch_threads=self.fetch_threads, keep_versions=self.keep_versions)
         if self.engine and self.engine not in ENGINE.choices:
@@ -89,8 +79,8 @@ class Store(dg.ConfigurableResource):
         return Run.from_settings(
             root,
             environment() | ({} if self.engine is None else {ENGINE.variable: self.engine}),
-            remote_launcher=(launcher or Launcher()).remote(),
-            vocabulary=None if tokenizer is None else tokenizer.checked_vocabulary(),
+            remote_launcher=launcher.remote(),
+            vocabulary=tokenizer.checked_vocabulary(),
             workers=self.workers,
             hub=hub,
             fetch_threads=self.fetch_threads,
@@ -117,8 +107,7 @@ class Launcher(dg.ConfigurableResource):
     def remote(self) -> "RemoteLauncherFactory | None":
         """Return the factory of launchers on Modal; None to score on this machine.
 
-        The factory is created once, so that all steps of a run share its cost limit. Raise UsageError for an invalid
-        setting.
+        The factory is created once, so that all steps of a run share its cost limit.
         """
         if self.name and self.name not in LAUNCHER_NAMES:
             raise _invalid_error("launcher", "name", " or ".join(LAUNCHER_NAMES), self.name)
@@ -162,10 +151,7 @@ class Tokenizer(dg.ConfigurableResource):
     path: str | None = Field(default=None, description="Vocabulary file; empty means the built-in file")
 
     def checked_vocabulary(self) -> Path | None:
-        """Return the configured path of the vocabulary file; None for the built-in file.
-
-        Raise InputError if the family or the file is not usable.
-        """
+        """Return the configured vocabulary file, checked; None for the built-in file."""
         if self.family != FAMILY:
             raise _invalid_error("tokenizer", "family", FAMILY, self.family)
         check_vocabulary(self._configured_path() or VOCABULARY_PATH, self.sha256)

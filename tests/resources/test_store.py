@@ -12,7 +12,7 @@ from pipeline_assets.code_location import build_definitions
 from pipeline_assets.spine.engine import RunSettings, default_start_method
 from pipeline_assets.spine.errors import UsageError
 from resources.modal_launcher import ModalLauncherFactory
-from resources.store import Hub, Launcher, Store, data_root
+from resources.store import Hub, Launcher, Store, Tokenizer, data_root
 
 ENGINE = RunSettings(
     2, default_start_method(), 10, min_parallel_bytes=6 << 20, intermediate_zstd_level=1, worker_bytes=924 << 20
@@ -27,7 +27,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use_all(store: Store, hub: Hub) -> tuple[Path, RunSettings, int]:
-    run = store.make_run(data_root(), hub.files(data_root()))
+    run = store.make_run(data_root(), hub.files(data_root()), Tokenizer(), Launcher())
     return run.root, run.settings, run.require_hub("a test").tries
 
 
@@ -55,7 +55,7 @@ def test_config_overrides_the_environment(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("CORPUSMILL_WORKERS", "many")
     monkeypatch.setenv("CORPUSMILL_HUB_TRIES", "many")
 
-    run = Store(workers=0).make_run(tmp_path, Hub(tries=2).files(tmp_path))
+    run = Store(workers=0).make_run(tmp_path, Hub(tries=2).files(tmp_path), Tokenizer(), Launcher())
 
     assert (run.settings.workers, run.require_hub("a test").tries) == (0, 2)
 
@@ -64,11 +64,11 @@ def test_config_selects_the_engine_and_the_memory_of_a_worker(tmp_path: Path, mo
     monkeypatch.setenv("CORPUSMILL_ENGINE", "local")
     monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", "1000")
 
-    run = Store(engine="ray", workers=8).make_run(tmp_path, Hub().files(tmp_path))
+    run = Store(engine="ray", workers=8).make_run(tmp_path, Hub().files(tmp_path), Tokenizer(), Launcher())
 
     assert (run.settings.engine, run.settings.workers, run.settings.worker_bytes) == ("ray", 8, 1000 << 20)
     assert run.provenance()["engine"] == "ray"
-    shared = Store(workers=8).make_run(tmp_path, Hub().files(tmp_path))
+    shared = Store(workers=8).make_run(tmp_path, Hub().files(tmp_path), Tokenizer(), Launcher())
     assert (shared.settings.engine, shared.settings.worker_bytes) == ("local", 100 << 20)
 
 
@@ -77,7 +77,9 @@ def test_ray_without_its_extra_is_refused_in_one_line(tmp_path: Path, monkeypatc
     monkeypatch.setattr(sys, "path_importer_cache", {})
     monkeypatch.delitem(sys.modules, "ray", raising=False)
 
-    assert refusal(lambda: Store(engine="ray").make_run(tmp_path, Hub().files(tmp_path)), UsageError) == (
+    assert refusal(
+        lambda: Store(engine="ray").make_run(tmp_path, Hub().files(tmp_path), Tokenizer(), Launcher()), UsageError
+    ) == (
         "ray: ray is not installed; in the project's folder run .venv/bin/python -m pip install -c constraints.txt "
         "-e '.[ray]'"
     )
@@ -151,7 +153,9 @@ def test_launcher_is_selected_by_config_or_environment(monkeypatch: pytest.Monke
 
     def build_launcher(**config: object) -> object:
         launcher = Launcher(**config)
-        first, second = (Store().make_run(data_root(), Hub().files(data_root()), launcher=launcher) for _ in range(2))
+        first, second = (
+            Store().make_run(data_root(), Hub().files(data_root()), Tokenizer(), launcher) for _ in range(2)
+        )
         assert first.remote_launcher is second.remote_launcher  # the steps of a run share one limit
         return first.remote_launcher
 

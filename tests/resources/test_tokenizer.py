@@ -17,7 +17,7 @@ from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, load_encoder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.systems.registry import SYSTEMS
-from resources.store import Hub, Store, Tokenizer
+from resources.store import Hub, Launcher, Store, Tokenizer
 
 
 def test_tokenizer_resource_loads_the_encoder_once() -> None:
@@ -33,7 +33,7 @@ def test_run_checks_the_hash_of_the_tokenizer(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(resources.store, "VOCABULARY_PATH", other)
 
     with pytest.raises(InputError, match="sha256"):
-        Store().make_run(tmp_path, Hub().files(tmp_path), Tokenizer())
+        Store().make_run(tmp_path, Hub().files(tmp_path), Tokenizer(), Launcher())
 
 
 def test_ui_shows_the_tokenizer_with_its_digest(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def write_other_tokenizer(folder: Path) -> Tokenizer:
 
 def build_kind(tokenizer: Tokenizer, root: Path, recipe: Recipe, kind: str) -> str:
     """Build the first target of a kind with its inputs; return its digest."""
-    run = Store(workers=0, replace=True).make_run(root, Hub(endpoint=NOWHERE).files(root), tokenizer)
+    run = Store(workers=0, replace=True).make_run(root, Hub(endpoint=NOWHERE).files(root), tokenizer, Launcher())
     target = next(target for target in recipe.targets() if target.kind.name == kind)
     for needed in (*target.upstream, target):
         if not needed.upstream or needed is target:
