@@ -5,7 +5,7 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -33,31 +33,25 @@ from resources.store import Hub, Launcher, Store, Tokenizer
 # retry policy, because Dagster would also apply it to runs that a user has terminated.
 _RETRY_POLICY = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _HUB_POOL = "hub"
-_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
 
 
 def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetsDefinition]:
-    """Return an asset for each kind of artifact of a recipe, upstream first.
-
-    `recipe_by_folder` maps an artifact's folder to the name of the recipe that builds the artifact.
-    """
+    """Return an asset for each kind of artifact of a recipe, upstream first."""
     by_kind = events.targets_by_kind(recipe)
-    return [_recipe_asset(recipe, targets[0].kind, targets, root, recipe_by_folder) for targets in by_kind.values()]
+    return [_recipe_asset(recipe, targets, root, recipe_by_folder) for targets in by_kind.values()]
 
 
 def dagster_name(name: str) -> str:
-    """Return a name that Dagster allows; a changed name ends with a hash.
-
-    Characters other than letters, digits and underscores become underscores.
-    """
-    valid = _INVALID_CHARACTER.sub("_", name)
+    """Replace characters that Dagster refuses; a changed name ends with a hash."""
+    valid = re.sub("[^A-Za-z0-9_]", "_", name)
     is_allowed = valid == name and not is_reserved_name(name)
     return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def _recipe_asset(
-    recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: events.RecipeByFolder
+    recipe: Recipe, targets: Sequence[Target], root: Path, recipe_by_folder: events.RecipeByFolder
 ) -> dg.AssetsDefinition:
+    kind = targets[0].kind
     by_partition, externals = {target.partition: target for target in targets}, external_assets(targets, root)
     partitions = dg.StaticPartitionsDefinition([name for name in by_partition if name is not None])
 
@@ -70,7 +64,6 @@ def _recipe_asset(
     return build_asset(
         asset_key(kind.name, recipe.name),
         recipe.name,
-        kind,
         targets,
         root,
         deps=[*_asset_deps(recipe, targets, recipe_by_folder), *externals],
@@ -83,7 +76,6 @@ def _recipe_asset(
 def build_asset(
     key: dg.AssetKey,
     group: str,
-    kind: Kind,
     targets: Sequence[Target],
     root: Path,
     *,
@@ -92,11 +84,12 @@ def build_asset(
     partitions: dg.PartitionsDefinition | None,
     find_target: Callable[[str | None, Run], tuple[Recipe, Target, Run]],
 ) -> dg.AssetsDefinition:
-    """Return the Dagster asset that builds and checks the artifacts of a kind.
+    """Return the Dagster asset that builds and checks targets of one kind.
 
     If a run executes only the checks and has no partition, it checks all sealed `targets`. `find_target` receives a
     partition and run settings; it returns the recipe and target of this partition, and run settings for the build.
     """
+    kind = targets[0].kind
     system, name, *versions, artifact = key.path
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
     spec = dg.AssetSpec(
@@ -143,10 +136,7 @@ def build_asset(
 def _build_artifact(
     context: dg.AssetExecutionContext, key: dg.AssetKey, recipe: Recipe, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build an artifact and yield its events; yield nothing if it waits for inputs.
-
-    A step without inputs in its Dagster run first checks what this run will build of the recipe.
-    """
+    """Build an artifact and yield its events; yield nothing if it waits for inputs."""
     upstream_keys = {dep.asset_key for dep in context.assets_def.get_asset_spec(key).deps}
     selected = context.job_def.asset_layer.selected_asset_keys
     builds_inputs = not upstream_keys.isdisjoint(selected)
@@ -212,11 +202,8 @@ def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: P
     """
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
-    missing = [
-        upstream.partition or upstream.kind.name
-        for upstream in target.upstream
-        if upstream.state(root)[0] in ("missing", "stale")
-    ]
+    unready = [upstream for upstream in target.upstream if upstream.state(root)[0] in ("missing", "stale")]
+    missing = [upstream.partition or upstream.kind.name for upstream in unready]
     if not missing or not any(_has_other_partition(target.partition, upstream) for upstream in target.upstream):
         return False
     if not run_builds_inputs:
@@ -232,9 +219,7 @@ def _has_other_partition(partition: str | None, target: Target) -> bool:
     return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
 
 
-def _asset_check_results(
-    kind: Kind, key: dg.AssetKey, results: Mapping[str | None, Sequence[CheckResult]]
-) -> Iterator[dg.AssetCheckResult]:
+def _asset_check_results(kind: Kind, key: dg.AssetKey, results: events.CheckResults) -> Iterator[dg.AssetCheckResult]:
     for check in kind.checks:
         failed = functools.partial(CheckResult, check.name, False, check.is_blocking)
         by_partition: dict[str | None, CheckResult] = {None: failed("nothing is built")} if not results else {}

@@ -31,15 +31,17 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recip
     kept, automated = {*map(dagster_name, used_groups), INVALID_GROUP}, set(map(dagster_name, scheduled_recipes))
     external = dg.AssetSelection.assets(*(spec.key for spec in specs if spec.group_name == SOURCES_GROUP))
     condition = dg.AutomationCondition.eager().ignore(external)
+
+    def used_group(spec: dg.AssetSpec) -> str | None:
+        return spec.group_name if spec.group_name in kept else _NEVER_BUILT_GROUP
+
     for spec in specs:
         for dep in spec.deps:
-            readers.setdefault(dep.asset_key, set()).add(
-                spec.group_name if spec.group_name in kept else _NEVER_BUILT_GROUP
-            )
+            readers.setdefault(dep.asset_key, set()).add(used_group(spec))
 
     def find_group(spec: dg.AssetSpec) -> str | None:
         if spec.group_name != SOURCES_GROUP:
-            return spec.group_name if spec.group_name in kept else _NEVER_BUILT_GROUP
+            return used_group(spec)
         groups = readers.get(spec.key, set())
         groups = groups - {_NEVER_BUILT_GROUP} or groups
         return groups.pop() if len(groups) == 1 else SOURCES_GROUP
@@ -66,9 +68,8 @@ def _owners_and_tags() -> dg.AssetSpec:
     try:
         return dg.AssetSpec("any", owners=owners, tags=tags)
     except dg.DagsterInvalidDefinitionError as error:
-        logging.getLogger("corpusmill").warning(
-            "%s and %s are ignored: %s", OWNERS_VARIABLE, TAGS_VARIABLE, one_line(error)
-        )
+        variables = f"{OWNERS_VARIABLE} and {TAGS_VARIABLE}"
+        logging.getLogger("corpusmill").warning("%s are ignored: %s", variables, one_line(error))
         return dg.AssetSpec("any", owners=[_DEFAULT_OWNER])
 
 

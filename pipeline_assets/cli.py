@@ -234,15 +234,11 @@ def _usage_error(error: TyperException) -> UsageError:
 
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "corpusmill"
-    cause = error.__cause__
-    if (
-        isinstance(error, typer.BadParameter)
-        and error.param is not None
-        and isinstance(cause, pydantic.ValidationError)
-    ):
+    parameter, cause = getattr(error, "param", None), error.__cause__
+    if parameter is not None and isinstance(cause, pydantic.ValidationError):
         details = cause.errors(include_url=False)[0]
-        source = context.get_parameter_source(error.param.name) if context is not None else None
-        where = error.param.envvar if getattr(source, "name", "") == "ENVIRONMENT" else error.param.opts[0]
+        source = context.get_parameter_source(parameter.name) if context is not None else None
+        where = parameter.envvar if getattr(source, "name", "") == "ENVIRONMENT" else parameter.opts[0]
         return UsageError(_value_error_text(details), where, f"see {command} --help")
     what = " ".join(error.format_message().split()).rstrip(".")
     where = command.partition(" ")[2] or "command line"
@@ -280,10 +276,8 @@ def expand_group(arguments: list[str], groups: Collection[str], commands: Collec
 
     A group and a command may have the same name: `dedup --input` becomes `stage-a dedup --input`.
     """
-    name, following = "".join(arguments[:1]), arguments[1:2]
-    is_group = name in groups and (
-        not following or not following[0].startswith("-") or following[0] in ("-h", "--help")
-    )
+    name, following = ("".join(arguments[index : index + 1]) for index in (0, 1))
+    is_group = name in groups and (not following.startswith("-") or following in ("-h", "--help"))
     matches = [command for command in commands if command.partition(" ")[2] == name]
     if not name or is_group or name in commands or not matches:
         return arguments

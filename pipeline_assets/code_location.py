@@ -35,16 +35,13 @@ def build_definitions(root: Path) -> dg.Definitions:
     unversioned = {name: recipe for name, recipe in by_name.items() if versions[name] is None}
     externals = external_assets((target for recipe in unversioned.values() for target in recipe.targets()), root)
     active = [recipe for recipe in unversioned.values() if is_used_in(recipe, root)]
-    used = {recipe.name for recipe in active} | {
-        f"{version.recipe_name}_versions" for version in versions.values() if version
-    }
+    version_groups = {f"{version.recipe_name}_versions" for version in versions.values() if version}
     watched = external_assets((target for recipe in active for target in recipe.targets()), root)
     schedules, mistakes = build_schedules(root, jobs)
     runs = [entry.section for entry in schedules if entry.section.action == "run"]
     fresh = [FreshnessChecks(entry, unversioned[entry.recipe], root) for entry in runs if entry.recipe in unversioned]
-    repinned = {
-        entry.recipe for entry in read_schedules(root)[0] if entry.action == "repin" and entry.recipe in by_name
-    }
+    sections, _ = read_schedules(root)
+    repinned = {entry.recipe for entry in sections if entry.action == "repin" and entry.recipe in by_name}
     sensors = [freshness_sensor(fresh), retention_sensor(), alert]
     return dg.Definitions(
         assets=add_attributes(
@@ -54,7 +51,7 @@ def build_definitions(root: Path) -> dg.Definitions:
                 *(external.spec() for external in externals.values()),
                 *invalid_file_assets(errors, mistakes),
             ],
-            used,
+            version_groups | {recipe.name for recipe in active},
             {section.recipe for section in runs},
         ),
         asset_checks=[freshness.checks_definition() for freshness in fresh],

@@ -11,8 +11,6 @@ from dagster_shared.ipc import open_ipc_subprocess
 
 from pipeline_assets.compat import run_dagster
 
-_WEBSERVER_MODULE, _GUARDED_WEBSERVER_MODULE = "dagster_webserver", "pipeline_assets.webserver"
-
 
 def develop() -> None:
     """Run the `dagster` command with `pipeline_assets.webserver`, until stdin ends."""
@@ -20,9 +18,8 @@ def develop() -> None:
     threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
 
     def start_guarded(command: Sequence[str], **options: Any) -> Any:
-        return open_ipc_subprocess(
-            [_GUARDED_WEBSERVER_MODULE if part == _WEBSERVER_MODULE else part for part in command], **options
-        )
+        guarded = ["pipeline_assets.webserver" if part == "dagster_webserver" else part for part in command]
+        return open_ipc_subprocess(guarded, **options)
 
     run_dagster(start_guarded)
 

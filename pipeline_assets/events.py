@@ -14,13 +14,17 @@ from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import Artifact, CheckResult
 from pipeline_assets.spine.manifest import canonical_sha256
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.versions import DatedVersion, asset_partition
+from pipeline_assets.versions import DatedVersion, asset_key, parse_version, shown_asset_key
 from resources.artifact_metadata import artifact_metadata
 
 RecipeByFolder = Mapping[str, str]
 """Names of recipes by the folders of the artifacts that they build."""
+Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
+CheckResults = Mapping[str | None, Sequence[CheckResult]]
+"""Results of an asset's checks by partition."""
 _DATA_VERSION_TAG, _CODE_VERSION_TAG = "dagster/data_version", "dagster/code_version"
 COMMAND_TAG = "corpusmill/command"  # tag with the id of the command that built the artifact
+OUTDATED = "outdated"  # equals no code version, so that Dagster shows the artifact as stale
 SAMPLE_KEY = "sample"  # metadata of a check that read a sample of the files after the build
 _MAX_RECORDS_PER_QUERY = 500
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # values of a Dagster run for an input that was never materialised
@@ -31,15 +35,12 @@ _MAX_REPORTED_PARTITIONS = 50  # partitions of an asset in the description of a 
 def upstream_by_key(
     target: Target, recipe_name: str, recipe_by_folder: RecipeByFolder, recipe_names: Collection[str]
 ) -> dict[dg.AssetKey, list[Target]]:
-    """Group an artifact's inputs by asset key; omit inputs of unknown recipes.
-
-    `recipe_name` is the artifact's own recipe; `recipe_names` are all recipes.
-    """
+    """Group an artifact's inputs by asset key; omit inputs of unknown recipes."""
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
         owner = recipe_by_folder.get(str(upstream.folder)) if upstream.is_external else recipe_name
         if owner is not None:
-            keys.setdefault(asset_partition(upstream.kind.name, None, owner, recipe_names).key, []).append(upstream)
+            keys.setdefault(shown_asset_key(upstream.kind.name, owner, recipe_names), []).append(upstream)
     return keys
 
 
@@ -58,12 +59,10 @@ def code_version(kind: Kind, targets: Sequence[Target], external_keys: Iterable[
 class AssetView:
     """Asset, partition and code version that the UI shows for an artifact.
 
-    Attributes:
-        partition: Partition of the asset; None if it is not partitioned.
-        code_version: `outdated` for a stale artifact. For an artifact of a recipe version, or of no recipe, the stage
-            version. For any other artifact, the result of the function `code_version`.
-        upstream: Input artifacts by asset; an external input has an empty list.
-        version: Version of the recipe; None if the recipe is not a version of another one.
+    `code_version` is `OUTDATED` for a stale artifact; the stage version for an artifact of a recipe version, or of no
+    recipe; otherwise the result of the function `code_version`. `upstream` has the input artifacts by asset; an
+    external input has an empty list. `partition` is None without partitions, `version` if the recipe is not a version
+    of another one.
     """
 
     key: dg.AssetKey
@@ -87,14 +86,16 @@ def asset_views(recipe: Recipe, root: Path, recipe_by_folder: RecipeByFolder) ->
     sources = {kind: external_assets(targets, root) for kind, targets in kinds.items()}
     codes = {kind: code_version(targets[0].kind, targets, sources[kind]) for kind, targets in kinds.items()}
     names = frozenset(recipe_by_folder.values())
+    version = parse_version(recipe.name, names)
 
     def build_view(target: Target) -> AssetView:
-        key, partition, version = asset_partition(target.kind.name, target.partition, recipe.name, names)
+        kind, partition = target.kind.name, target.partition
         upstream = upstream_by_key(target, recipe.name, recipe_by_folder, names)
         if version is not None:
-            return AssetView(key, partition, str(target.stage.version), upstream, version)
-        external: dict[dg.AssetKey, list[Target]] = {key: [] for key in sources[target.kind.name]}
-        return AssetView(key, partition, codes[target.kind.name], upstream | external)
+            stage_version = str(target.stage.version)
+            return AssetView(version.key(kind), version.partition(partition), stage_version, upstream, version)
+        external: dict[dg.AssetKey, list[Target]] = {key: [] for key in sources[kind]}
+        return AssetView(asset_key(kind, recipe.name), partition, codes[kind], upstream | external)
 
     return [(target, build_view(target)) for target in recipe.targets()]
 
@@ -111,10 +112,9 @@ def materialization(
     if view.version is not None:
         view.version.add_to(instance)
     digests = {entry["name"]: entry["digest"] for entry in manifest.identity.upstream}
-    tags = {
-        **_version_tags(manifest.digest, view.code_version),
-        **({COMMAND_TAG: command["id"]} if (command := manifest.provenance.get("command")) else {}),
-    }
+    tags = _version_tags(manifest.digest, view.code_version)
+    if command := manifest.provenance.get("command"):
+        tags[COMMAND_TAG] = command["id"]
     for key, targets in view.upstream.items():
         name = key.to_user_string()
         if not targets:  # external inputs have no data version: the manifest lists their files with hashes
@@ -129,37 +129,30 @@ def materialization(
     return dg.AssetMaterialization(view.key, partition=view.partition, metadata=metadata, tags=tags)
 
 
-def loss_event(view: AssetView, state: str, digest: str, code_version: str) -> dg.AssetMaterialization:
+def loss_event(view: AssetView, state: str, digest: str) -> dg.AssetMaterialization:
     """Return an event that makes the UI show an artifact as stale.
 
-    The event is for an artifact that cannot be opened. `digest` is the digest that the UI shows. `code_version` must
-    differ from the asset's code version.
+    The event is for an artifact that cannot be opened. `digest` is the digest that the UI shows.
     """
     run = "a run" if state == "missing" else f"a run with {REPLACE_SETTING}"
-    description, tags = f"The artifact is {state}; {run} builds it again.", _version_tags(digest, code_version)
+    description, tags = f"The artifact is {state}; {run} builds it again.", _version_tags(digest, OUTDATED)
     return dg.AssetMaterialization(view.key, description=description, partition=view.partition, tags=tags)
 
 
 def _version_tags(digest: str, code_version: str) -> dict[str, str]:
-    return {
-        _DATA_VERSION_TAG: digest,
-        "dagster/data_version_is_user_provided": "true",
-        _CODE_VERSION_TAG: code_version,
-    }
+    versions = {_DATA_VERSION_TAG: digest, _CODE_VERSION_TAG: code_version}
+    return {**versions, "dagster/data_version_is_user_provided": "true"}
 
 
 def newest_materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.EventLogEntry]:
     """Return the newest materialization of an asset, then of each of its partitions."""
-    latest = instance.event_log_storage.get_latest_storage_id_by_partition(
-        key, dg.DagsterEventType.ASSET_MATERIALIZATION
-    )
+    kind = dg.DagsterEventType.ASSET_MATERIALIZATION
+    latest = instance.event_log_storage.get_latest_storage_id_by_partition(key, kind)
     events, stored = [instance.get_latest_materialization_event(key)], list(latest.values())
     for start in range(0, len(stored), _MAX_RECORDS_PER_QUERY):
         ids = stored[start : start + _MAX_RECORDS_PER_QUERY]
-        records = instance.fetch_materializations(
-            dg.AssetRecordsFilter(asset_key=key, storage_ids=ids), limit=len(ids)
-        ).records
-        events += [record.event_log_entry for record in records]
+        chosen = dg.AssetRecordsFilter(asset_key=key, storage_ids=ids)
+        events += [record.event_log_entry for record in instance.fetch_materializations(chosen, limit=len(ids)).records]
     return [event for event in events if event is not None]
 
 
@@ -170,9 +163,8 @@ def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str 
         materialized = event.asset_materialization
         if materialized is not None:
             tags = materialized.tags or {}
-            newest.setdefault(
-                materialized.partition, (tags.get(_DATA_VERSION_TAG, ""), tags.get(_CODE_VERSION_TAG, ""))
-            )
+            versions = (tags.get(_DATA_VERSION_TAG, ""), tags.get(_CODE_VERSION_TAG, ""))
+            newest.setdefault(materialized.partition, versions)
     return newest
 
 
@@ -199,17 +191,11 @@ def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, A
     }
 
 
-def check_evaluations(
-    key: dg.AssetKey, kind: Kind, results: Mapping[str | None, Sequence[CheckResult]]
-) -> Iterator[dg.AssetCheckEvaluation]:
+def check_evaluations(key: dg.AssetKey, kind: Kind, results: CheckResults) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield a Dagster evaluation for each check of `kind` that has results."""
     for check in kind.checks:
-        by_partition = {
-            partition: result
-            for partition, partition_results in results.items()
-            for result in partition_results
-            if result.name == check.name
-        }
+        pairs = ((partition, result) for partition, listed in results.items() for result in listed)
+        by_partition = {partition: result for partition, result in pairs if result.name == check.name}
         if by_partition:
             fields = check_event_fields(by_partition)
             yield dg.AssetCheckEvaluation(asset_key=key, check_name=check.name, blocking=check.is_blocking, **fields)

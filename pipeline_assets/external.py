@@ -43,11 +43,9 @@ ObserveFunction: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
 class ExternalAsset:
     """External input of artifacts, as an asset.
 
-    Attributes:
-        key: Key of the asset; the UI shows its last part as the name.
-        dagster_kind: Dagster kind, which sets the icon.
-        pinned_values: Values that recipes pin, as metadata of the asset.
-        observe: Function that reads the current values in a data root or on a hub; InputError or OSError if unreadable.
+    The UI shows the last part of `key` as the name, and `dagster_kind` as an icon. `pinned_values`, which recipes pin,
+    are metadata of the asset. `observe` reads the current values in a data root or on a hub; InputError or OSError if
+    unreadable.
     """
 
     key: dg.AssetKey
@@ -142,10 +140,7 @@ _LICENCE_TABLE_ASSET = ExternalAsset(
 def invalid_file_assets(
     recipe_errors: Sequence[InputError], schedule_errors: Sequence[InputError]
 ) -> Iterator[dg.AssetSpec]:
-    """Yield an asset for each invalid recipe, and one for all invalid schedules.
-
-    Each asset's description contains the errors of its file.
-    """
+    """Yield an asset with the errors of each invalid recipe, and one of all schedules."""
     files = [(invalid_recipe_name(error), error) for error in recipe_errors]
     files += [("schedules.yaml", combine_errors(schedule_errors))] if schedule_errors else []
     for name, error in files:

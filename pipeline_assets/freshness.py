@@ -63,20 +63,17 @@ class FreshnessChecks:
         is_active = _has_time_in(window, self._activity_times_s(instance))
         for spec in self._specs:
             targets = self._targets[spec.asset_key]
-            yield (
-                spec,
-                {target.partition: self._check_target(target, spec.name, window, is_active) for target in targets},
-            )
+            yield spec, {target.partition: self._check_target(target, spec, window, is_active) for target in targets}
 
     def _check_target(
-        self, target: Target, check_name: str, window: tuple[datetime, float], was_active: bool
+        self, target: Target, spec: dg.AssetCheckSpec, window: tuple[datetime, float], was_active: bool
     ) -> CheckResult:
         state, reason = target.state(self._root)
         if state == "current":
-            return CheckResult(check_name, True, False, "up to date")
+            return CheckResult(spec.name, True, False, "up to date")
         if was_active or _has_time_in(window, [_modification_time_s(self._root / target.folder / MANIFEST_FILE)]):
-            return CheckResult(check_name, True, False, f"{state} since the last run ({reason})")
-        return CheckResult(check_name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
+            return CheckResult(spec.name, True, False, f"{state} since the last run ({reason})")
+        return CheckResult(spec.name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
     def _activity_times_s(self, instance: dg.DagsterInstance) -> list[float]:
         """Return the times of the recipe's last successful run and last edit, if known."""

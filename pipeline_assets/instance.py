@@ -38,11 +38,8 @@ _NO_LOG_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "
 def instance_home(root: Path) -> Path:
     """Return a data root's folder for DAGSTER_HOME; create the folder if missing.
 
-    The folder has the project's configuration, with absolute paths.
-
-    Raises:
-        RetryableError: The folder is a file, or a database in it is unusable.
-        UsageError: The path contains a question mark, which would end the URL of an SQLite database.
+    The folder has the project's configuration, with absolute paths. Raise RetryableError if it is a file or has an
+    unusable database, and UsageError if its path contains a question mark.
     """
     home = root.absolute() / "dagster"
     if home.is_file():
@@ -124,11 +121,9 @@ def _has_rows(path: Path, table: str) -> bool:
         return database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
 
 
-@contextlib.contextmanager
-def _open_database(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+def _open_database(path: Path, mode: str) -> contextlib.closing[sqlite3.Connection]:
     uri = f"{path.as_uri()}?mode={mode}"
-    with contextlib.closing(sqlite3.connect(uri, timeout=_LOCK_TIMEOUT_S, isolation_level=None, uri=True)) as database:
-        yield database
+    return contextlib.closing(sqlite3.connect(uri, timeout=_LOCK_TIMEOUT_S, isolation_level=None, uri=True))
 
 
 def _create_instance(home: Path) -> None:

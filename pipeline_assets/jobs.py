@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
+from pipeline_assets import events
 from pipeline_assets.assets import dagster_name, raise_dagster_failures
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.recipe import Recipe
@@ -19,14 +20,7 @@ from pipeline_assets.build.run import FolderFinder, Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.compat import SCHEDULED_TIME_TAG
-from pipeline_assets.events import (
-    SAMPLE_KEY,
-    AssetView,
-    asset_views,
-    check_evaluations,
-    materialization,
-    newest_versions,
-)
+from pipeline_assets.events import AssetView, Event
 from pipeline_assets.spine.artifact import CheckResult, open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, combine_errors
 from pipeline_assets.spine.lineage import Finding
@@ -37,7 +31,6 @@ from pipeline_assets.trust.result import FileSample, VerificationScope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 from resources.store import Hub, Launcher, Store, Tokenizer
 
-Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 JobWork = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
 """Work of a job, which yields events of artifacts."""
 
@@ -113,13 +106,14 @@ def repin(
 def _build_recipe(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
     """Build all artifacts, yield events that the UI lacks, and return the failures.
 
-    Failures that `run_targets` raises in spite of `keep_going` are raised, not returned, as are failures of
-    `check_before_build`.
+    Failures that `run_targets` raises in spite of `keep_going` are raised, not returned.
     """
     check_before_build(recipe, recipe.targets(), run)
-    remaining = {target.role: (target, view) for target, view in _load_asset_views(recipe, run.root)}
+    recipe_by_folder = recipe_names_by_folder(SYSTEMS.load_recipes(run.root)[0], run.root)
+    views = events.asset_views(recipe, run.root, recipe_by_folder)
+    remaining = {target.role: (target, view) for target, view in views}
     failures: list[InputError] = []
-    newest = functools.cache(functools.partial(newest_versions, context.instance))
+    newest = functools.cache(functools.partial(events.newest_versions, context.instance))
     try:
         for outcome in run_targets(recipe.targets(), run, keep_going=True):
             target, view = remaining.pop(outcome.target.role)
@@ -144,20 +138,16 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield an artifact's new events: the events that the UI lacks.
-
-    If a check of the artifact failed, the results of all its checks are always yielded. If the artifact does not match
-    the recipe, nothing is yielded.
-    """
+    """Yield the events of an artifact that the UI lacks, and always its failed checks."""
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         version = (artifact.manifest.digest, view.code_version)
         is_new = was_built or find_newest_versions(view.key).get(view.partition) != version
         results = target.check_results(root, artifact.manifest)
         if is_new:
-            yield materialization(artifact, view, context.instance, was_current=not was_built)
+            yield events.materialization(artifact, view, context.instance, was_current=not was_built)
         if is_new or not all(result.passed for result in results):
-            yield from check_evaluations(view.key, target.kind, {view.partition: results})
+            yield from events.check_evaluations(view.key, target.kind, {view.partition: results})
 
 
 def verify_sample(
@@ -176,7 +166,7 @@ def verify_sample(
     versions = [other for other in recipes if other.name in names]
     by_folder = recipe_names_by_folder(recipes, run.root)
     verified = (SYSTEMS.read_recipe(recipe_path(recipe_name, run.root)), *versions)
-    for target, view in (view for recipe in verified for view in asset_views(recipe, run.root, by_folder)):
+    for target, view in (view for recipe in verified for view in events.asset_views(recipe, run.root, by_folder)):
         state, _ = target.state(run.root)
         if state in ("missing", "stale"):
             context.log.info(f"{target.name}: {state}, not read")
@@ -187,11 +177,12 @@ def verify_sample(
         findings += new_findings
         intact = f"a sample of {sample} matches the manifest; {percent_read:.1f} % of the bytes were read"
         because = new_findings[0].what if new_findings else intact
-        result = CheckResult(FILES_CHECK.name, not new_findings, FILES_CHECK.is_blocking, because, {SAMPLE_KEY: sample})
+        numbers: dict[str, int | float | str] = {events.SAMPLE_KEY: sample}
+        result = CheckResult(FILES_CHECK.name, not new_findings, FILES_CHECK.is_blocking, because, numbers)
         results.setdefault(view.key, {})[view.partition] = (result,)
         kinds[view.key] = target.kind
     for key, asset_results in results.items():
-        yield from check_evaluations(key, kinds[key], asset_results)
+        yield from events.check_evaluations(key, kinds[key], asset_results)
     if findings:
         first = findings[0]
         what = f"{len(findings)} differences from the manifests, the first: {first.what}"
@@ -199,10 +190,7 @@ def verify_sample(
 
 
 def _verify(folder: Path, scope: VerificationScope) -> tuple[list[Finding], float]:
-    """Verify an artifact; return its findings and the percentage of bytes read.
-
-    The error of an unreadable manifest is a finding, too.
-    """
+    """Verify an artifact; return its findings and the percentage of bytes read."""
     try:
         verification = scan_chain(folder, scope, SYSTEMS.label_names)
         read_and_check(verification)
@@ -211,11 +199,6 @@ def _verify(folder: Path, scope: VerificationScope) -> tuple[list[Finding], floa
     except InputError as error:
         return [Finding(Path(error.where), error.what, "")], 0.0
     return verification.findings, verification.percent_read
-
-
-def _load_asset_views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
-    """Reread all recipes; return the targets of `recipe`, each with its `AssetView`."""
-    return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 
 
 def _describe_change(target: Target, find_previous_folder: FolderFinder | None, root: Path) -> str:

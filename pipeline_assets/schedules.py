@@ -40,12 +40,10 @@ from resources.webhook import WEBHOOK_VARIABLE, webhook_address
 _SCHEDULES_FILE = "schedules.yaml"
 _WEBHOOK_TIMEOUT_S = 10.0
 _RENAME_HINT = "give each its own name; until then none of them runs"
-_MAX_CRON_LENGTH = 200
 _ACTION_BY_KEY = {"replace": "run", "keep_versions": "repin"}  # keys for the resource `store`
 _AUTOMATION_SENSOR = "default_automation_condition_sensor"  # Dagster's own
-SENSOR_NAMES = frozenset(
-    {"alert", "external_sources", "freshness", "old_runs", "sealed_artifacts", _AUTOMATION_SENSOR}
-)  # reserved
+# No schedule may have the name of a sensor.
+SENSOR_NAMES = frozenset({"alert", "external_sources", "freshness", "old_runs", "sealed_artifacts", _AUTOMATION_SENSOR})
 
 
 class ScheduleSection(RecipeSection):
@@ -62,7 +60,7 @@ class ScheduleSection(RecipeSection):
 
     name: Name
     recipe: Name
-    cron: Annotated[str, pydantic.Field(max_length=_MAX_CRON_LENGTH)]
+    cron: Annotated[str, pydantic.Field(max_length=200)]
     timezone: Annotated[str, pydantic.Field(min_length=1)] = "UTC"
     action: Literal["run", "repin", "verify"]
     sample: str = "5%"

@@ -17,33 +17,19 @@ from pathlib import Path
 
 import dagster as dg
 
+from pipeline_assets import events
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder
 from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.target import Target
 from pipeline_assets.compat import PARTITION_TAG
-from pipeline_assets.events import (
-    SAMPLE_KEY,
-    AssetView,
-    asset_views,
-    check_evaluations,
-    loss_event,
-    materialization,
-    newest_versions,
-)
-from pipeline_assets.spine.artifact import (
-    CheckResult,
-    check_record_path,
-    open_artifact,
-    read_check_results,
-    size_error,
-)
+from pipeline_assets.events import AssetView
+from pipeline_assets.spine.artifact import CheckResult, check_record_path, open_artifact, read_check_results, size_error
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.versions import asset_partition
+from pipeline_assets.versions import parse_version, shown_asset_key
 
-_OUTDATED = "outdated"  # equals no code version, so that Dagster shows the artifact as stale
 _INTERVAL_S = 15
 _POLLING_SHARE = 0.05
 _MAX_FAILED_RUNS = 1000
@@ -110,7 +96,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
     recipe_by_folder = recipe_names_by_folder(recipes, root)
     requested: dict[tuple[Path, str], list[tuple[Target, AssetView]]] = {}
     for recipe in recipes:
-        for target, view in asset_views(recipe, root, recipe_by_folder):
+        for target, view in events.asset_views(recipe, root, recipe_by_folder):
             requested.setdefault((root / target.folder, target.kind.name), []).append((target, view))
     return requested
 
@@ -133,9 +119,10 @@ def _list_assets(requested: _RequestedTargets, root: Path, recipe_names: Collect
             is_changed = is_damaged or (target.external_inputs is not None and target.state(root)[0] == "stale")
             artifacts.append(_TrackedAsset(folder, kind, digest, view, target, is_changed))
         if (folder, kind) not in requested and kind in SYSTEMS.kinds:
-            name, _, partition = manifest.name.partition("/")
-            asset = asset_partition(kind, partition or None, name, recipe_names)
-            view = AssetView(asset.key, asset.partition, str(SYSTEMS.kinds[kind].stage.version), version=asset.version)
+            name, _, source = manifest.name.partition("/")
+            version, key = parse_version(name, recipe_names), shown_asset_key(kind, name, recipe_names)
+            partition = (source or None) if version is None else version.partition(source or None)
+            view = AssetView(key, partition, str(SYSTEMS.kinds[kind].stage.version), version=version)
             artifacts.append(_TrackedAsset(folder, kind, digest, view, None, is_damaged))
     for (folder, kind), targets in requested.items():
         if folder not in lineage.manifests:
@@ -160,10 +147,9 @@ def _fingerprint(assets: Sequence[_TrackedAsset], root: Path, failed_runs: Seque
 def _report_events(assets: Sequence[_TrackedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
     """Report new events and return their number; None if the time of a tick ran out."""
     deadline, count = time.monotonic() + _MAX_TICK_S, 0
-    events: Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation] = itertools.chain(
-        _new_materializations(assets, root, instance), _new_check_results(assets, instance)
-    )
-    for event in events:
+    materializations = _new_materializations(assets, root, instance)
+    new_events: Iterator[events.Event] = itertools.chain(materializations, _new_check_results(assets, instance))
+    for event in new_events:
         if time.monotonic() > deadline:
             return None
         instance.report_runless_asset_event(event)
@@ -174,14 +160,13 @@ def _report_events(assets: Sequence[_TrackedAsset], root: Path, instance: dg.Dag
 def _new_materializations(
     assets: Sequence[_TrackedAsset], root: Path, instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetMaterialization]:
-    """Yield materializations that correct what Dagster shows of sealed artifacts.
+    """Yield materializations that correct what Dagster shows of artifacts.
 
-    An artifact gets a materialization if its digest or staleness differs from its last materialization, or if it is up
-    to date but the UI shows it as failed. A removed or damaged artifact gets a materialization if the UI shows the
-    artifact as up to date.
+    They are for a changed digest or staleness, for an up-to-date artifact that the UI shows as failed, and for a
+    removed or damaged artifact that it shows as up to date.
     """
     known_keys = set(instance.all_asset_keys())
-    reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in assets} & known_keys}
+    reported = {key: events.newest_versions(instance, key) for key in {entry.view.key for entry in assets} & known_keys}
     failed_at: dict[tuple[dg.AssetKey, str | None], float] = {}
     for failure in reversed(_latest_failed_runs(instance, _MAX_FAILED_RUNS)):
         run, ended = failure.dagster_run, failure.end_time or 0.0
@@ -190,21 +175,16 @@ def _new_materializations(
     for entry in assets:
         view, state = entry.view, "current" if entry.target is None else _find_state(entry.target, root, states)
         digest, code_version = reported.get(view.key, {}).get(view.partition, ("", ""))
-        loss = loss_event(view, state, digest, _OUTDATED) if digest and code_version != _OUTDATED else None
-        if state in ("missing", "damaged"):
-            if loss is not None:
-                yield loss
-            continue
-        is_stale = state == "stale"
-        is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
-        ended = failed_at.get((view.key, view.partition), 0.0)
-        if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
-            continue
-        view = replace(view, code_version=_OUTDATED) if is_stale else view
-        try:
-            event: dg.AssetMaterialization | None = materialization(open_artifact(entry.folder), view, instance)
-        except InputError:  # the manifest of a member is damaged
-            event = loss if is_stale else None
+        loss = events.loss_event(view, state, digest) if digest and code_version != events.OUTDATED else None
+        is_stale, event = state == "stale", loss if state in ("missing", "damaged", "stale") else None
+        if state not in ("missing", "damaged"):
+            is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
+            ended = failed_at.get((view.key, view.partition), 0.0)
+            if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
+                continue
+            view = replace(view, code_version=events.OUTDATED) if is_stale else view
+            with contextlib.suppress(InputError):  # the manifest of a member is damaged
+                event = events.materialization(open_artifact(entry.folder), view, instance)
         if event is not None:
             yield event
 
@@ -226,7 +206,7 @@ def _new_check_results(
         checks = [dg.AssetCheckKey(key, check.name) for check in kind.checks]
         known = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
         newest = instance.get_latest_materialization_event(key)
-        for event in check_evaluations(key, kind, results[key]):
+        for event in events.check_evaluations(key, kind, results[key]):
             record = known.get(event.asset_check_key)
             earlier = None if record is None else record.event
             # The UI ignores results that are older than the newest materialization.
@@ -247,9 +227,9 @@ def _looks_failed(asset: _TrackedAsset, failed_at: float, root: Path, instance: 
     """
     partitions = None if asset.view.partition is None else [asset.view.partition]
     chosen = dg.AssetRecordsFilter(asset.view.key, asset_partitions=partitions)
-    events = instance.fetch_materializations(chosen, limit=1).records
     is_current = asset.target is not None and asset.target.state(root)[0] == "current"
-    return is_current and all(event.timestamp < failed_at for event in events)
+    newest = instance.fetch_materializations(chosen, limit=1).records
+    return is_current and all(event.timestamp < failed_at for event in newest)
 
 
 def _find_state(target: Target, root: Path, state_by_id: dict[int, str]) -> str:
@@ -269,7 +249,7 @@ def _needs_report(last_report: object, event: dg.AssetCheckEvaluation) -> bool:
     """
     if not isinstance(last_report, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True
-    if not last_report.passed and any(name.rpartition("_")[2] == SAMPLE_KEY for name in last_report.metadata):
+    if not last_report.passed and any(name.rpartition("_")[2] == events.SAMPLE_KEY for name in last_report.metadata):
         return False
     reported = (last_report.passed, last_report.severity, last_report.description)
     return reported != (event.passed, event.severity, event.description)

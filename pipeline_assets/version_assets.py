@@ -14,7 +14,7 @@ from pipeline_assets.assets import build_asset, partition_mapping
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_versions import earlier_version, list_versions
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Kind, Target
+from pipeline_assets.build.target import Target
 from pipeline_assets.events import RecipeByFolder, targets_by_kind
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
@@ -32,16 +32,15 @@ def build_version_assets(
     for name in sorted(recipes):  # versions of a recipe are then sorted by date
         if (version := versions.parse_version(name, recipes)) is not None:
             newest[version.recipe_name] = recipes[name]
-    return [
-        _version_asset(name, targets[0].kind, targets, root, recipe_by_folder)
-        for name, recipe in newest.items()
-        for targets in targets_by_kind(recipe).values()
-    ]
+    kinds = [(name, targets) for name, recipe in newest.items() for targets in targets_by_kind(recipe).values()]
+    return [_version_asset(name, targets, root, recipe_by_folder) for name, targets in kinds]
 
 
 def _version_asset(
-    recipe_name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: RecipeByFolder
+    recipe_name: str, targets: Sequence[Target], root: Path, recipe_by_folder: RecipeByFolder
 ) -> dg.AssetsDefinition:
+    kind = targets[0].kind
+
     def find_target(partition: str | None, run: Run) -> tuple[Recipe, Target, Run]:
         if partition is None:
             newest = list_versions(recipe_name, root)[-1:]
@@ -62,7 +61,6 @@ def _version_asset(
     return build_asset(
         versions.DatedVersion(recipe_name, "").key(kind.name),
         f"{recipe_name}_versions",
-        kind,
         targets,
         root,
         deps=_asset_deps(recipe_name, targets, recipe_by_folder),
@@ -75,8 +73,7 @@ def _version_asset(
 def _asset_deps(recipe_name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
     """Return the dependencies of an asset whose partitions are recipe versions.
 
-    Each partition depends on the partitions of the same version in upstream assets of the recipe, and on all partitions
-    of upstream assets of other recipes.
+    A partition depends on that version upstream in the same recipe, and on all partitions of assets of other recipes.
     """
     names = frozenset(recipe_by_folder.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()
@@ -86,7 +83,7 @@ def _asset_deps(recipe_name: str, targets: Sequence[Target], recipe_by_folder: R
                 key = versions.DatedVersion(recipe_name, "").key(upstream.kind.name)
                 own.setdefault(key, []).append((upstream.partition, target.partition))
             elif (recipe := recipe_by_folder.get(str(upstream.folder))) is not None:
-                key = versions.asset_partition(upstream.kind.name, None, recipe, names).key
+                key = versions.shown_asset_key(upstream.kind.name, recipe, names)
                 deps[key] = dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping())
     mapped = ((key, versions.version_partition_mapping(pairs, partition_mapping(pairs))) for key, pairs in own.items())
     return [*(dg.AssetDep(key, partition_mapping=mapping) for key, mapping in mapped), *deps.values()]

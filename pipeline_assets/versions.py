@@ -55,28 +55,13 @@ def asset_key(kind_name: str, recipe_name: str) -> dg.AssetKey:
     return dg.AssetKey([system, recipe_name, artifact])
 
 
-class AssetPartition(NamedTuple):
-    """Asset and partition that show an artifact.
-
-    `version` is None if the recipe is not a version of another recipe.
-    """
-
-    key: dg.AssetKey
-    partition: str | None
-    version: DatedVersion | None
-
-
-def asset_partition(
-    kind_name: str, partition: str | None, recipe_name: str, recipe_names: Collection[str]
-) -> AssetPartition:
-    """Return the asset and partition that show an artifact of a recipe.
+def shown_asset_key(kind_name: str, recipe_name: str, recipe_names: Collection[str]) -> dg.AssetKey:
+    """Return the key of the asset that shows the artifacts of a kind and a recipe.
 
     `recipe_names` names all recipes. A dated version of a recipe is shown as a partition of that recipe's asset.
     """
     version = parse_version(recipe_name, recipe_names)
-    if version is not None:
-        return AssetPartition(version.key(kind_name), version.partition(partition), version)
-    return AssetPartition(asset_key(kind_name, recipe_name), partition, None)
+    return asset_key(kind_name, recipe_name) if version is None else version.key(kind_name)
 
 
 def version_partitions(recipe_name: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
@@ -114,13 +99,10 @@ def version_partition_mapping(
             return None
         if have_sources != {(True, True)}:
             return dg.MultiToSingleDimensionPartitionMapping(_VERSION_DIMENSION)
-        mappings = {
-            _SOURCE_DIMENSION: source_mapping or dg.IdentityPartitionMapping(),
-            _VERSION_DIMENSION: dg.IdentityPartitionMapping(),
-        }
-        return dg.MultiPartitionMapping(
-            {name: dg.DimensionPartitionMapping(name, mapping) for name, mapping in mappings.items()}
-        )
+        identity = dg.IdentityPartitionMapping()
+        mappings = {_SOURCE_DIMENSION: source_mapping or identity, _VERSION_DIMENSION: identity}
+        dimensions = {name: dg.DimensionPartitionMapping(name, mapping) for name, mapping in mappings.items()}
+        return dg.MultiPartitionMapping(dimensions)
 
 
 def _partitions_name(recipe_name: str) -> str:
