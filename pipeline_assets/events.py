@@ -52,7 +52,7 @@ def code_version(kind: Kind, targets: Sequence[Target], external_keys: Iterable[
     """
     contents = sorted([target.partition or "", canonical_sha256(target.build_spec())] for target in targets)
     nodes = sorted(key.to_user_string() for key in external_keys)  # Dagster shows an asset as stale if its edges change
-    return f"{kind.stage.version}-{canonical_sha256([contents, nodes]).removeprefix('sha256:')[:12]}"
+    return f"{kind.stage.version}-{canonical_sha256([contents, nodes])[:12]}"
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class AssetView:
 
     `code_version` is `OUTDATED` for a stale artifact; the stage version for an artifact of a recipe version, or of no
     recipe; otherwise the result of the function `code_version`. `upstream` has the input artifacts by asset; an
-    external input has an empty list. `partition` is None without partitions, `version` if the recipe is not a version
-    of another one.
+    external input has an empty list. `partition` is None if the asset is not partitioned, and
+    `version` if the recipe is not a version of another one.
     """
 
     key: dg.AssetKey

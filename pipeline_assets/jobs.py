@@ -109,8 +109,7 @@ def _build_recipe(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> G
     Failures that `run_targets` raises in spite of `keep_going` are raised, not returned.
     """
     check_before_build(recipe, recipe.targets(), run)
-    recipe_by_folder = recipe_names_by_folder(SYSTEMS.load_recipes(run.root)[0], run.root)
-    views = events.asset_views(recipe, run.root, recipe_by_folder)
+    views = events.asset_views(recipe, run.root, recipe_names_by_folder(SYSTEMS.load_recipes(run.root)[0], run.root))
     remaining = {target.role: (target, view) for target, view in views}
     failures: list[InputError] = []
     newest = functools.cache(functools.partial(events.newest_versions, context.instance))
@@ -138,7 +137,7 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield the events of an artifact that the UI lacks, and always its failed checks."""
+    """Yield an artifact's events that the UI lacks; if a check failed, all its checks."""
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         version = (artifact.manifest.digest, view.code_version)

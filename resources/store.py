@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 def environment() -> dict[str, str]:
     """Return the environment variables that configure a run, without empty values."""
     names = (*(setting.variable for setting in SETTINGS), *VARIABLE_NAMES, LAUNCHER_VARIABLE, "CORPUSMILL_DATA")
-    values = {name: dg.EnvVar(name).get_value() for name in names}
-    return {name: value for name, value in values.items() if value}
+    return {name: value for name in names if (value := dg.EnvVar(name).get_value())}
 
 
 def _require_at_least(minimum: int, resource: str, **values: float | None) -> None:

@@ -33,8 +33,7 @@ class Bar:
         )
         if Bar.display is None:
             # Callers draw, not a thread, since workers may be forks of this process. Results are printed on stdout.
-            console = Console(stderr=True)
-            Bar.display = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
+            Bar.display = Progress(*columns, console=Console(stderr=True), auto_refresh=False, redirect_stdout=False)
             Bar.display.start()
             atexit.register(end_bars)
         self._bars = Bar.display

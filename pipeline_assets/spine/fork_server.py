@@ -52,7 +52,7 @@ class _Server:
         self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=SERVER_NAME)
 
     def load(self, request: _LoadRequest) -> None:
-        """Load a stage in the server; raise the error of its warm-up.
+        """Load the data of a stage in the server; if the warm-up fails, raise its error.
 
         Raise EOFError or ConnectionError if the server died.
         """
@@ -269,7 +269,7 @@ def _fork(control: Connection, request: _LoadRequest) -> int:
 
 
 def _wait_for_exit(pid: int, timeout_s: float | None) -> tuple[int, int, float] | None:
-    """Return exit status, `ru_maxrss` and CPU seconds of a worker; None if it runs on."""
+    """Wait for a worker; return exit status, `ru_maxrss`, CPU seconds; None on timeout."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         ended_pid, status, used = os.wait4(pid, os.WNOHANG)

@@ -53,7 +53,10 @@ class Lineage:
         return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, preferred_name: str | None = None) -> Path | None:
-        """Return the folder of a digest, best with `preferred_name`; None if missing."""
+        """Return the folder of an artifact by its digest; None if missing.
+
+        Of several artifacts, prefer one whose manifest has the name `preferred_name`.
+        """
         folders = self._folders_by_digest.get(digest)
         if folders is None:
             return None

@@ -69,6 +69,32 @@ def _close_locks_in_child() -> None:
 os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
+def lock_owner(target: Path) -> Builder | None:
+    """Return the process that builds `target`; None if no process has its lock.
+
+    This call locks the file for a moment, so a builder that starts in that moment may be refused. Without permission to
+    open the lock file, return an empty `Builder`.
+    """
+    try:
+        descriptor = os.open(lock_path(target), os.O_RDONLY | _OPEN_FLAGS)
+    except PermissionError:
+        return Builder()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, *_NOT_A_FILE_ERRORS):
+            raise
+        return None
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read_builder(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return None
+
+
 @contextlib.contextmanager
 def locked(target: Path, highest_fence: int = 0) -> Iterator[Lock]:
     """Lock the artifact in `target`, which need not exist, with a new fencing number.
@@ -95,32 +121,6 @@ def locked(target: Path, highest_fence: int = 0) -> Iterator[Lock]:
 
 def lock_path(target: Path) -> Path:
     return target.parent / f".{target.name}.lock"
-
-
-def lock_owner(target: Path) -> Builder | None:
-    """Return the process that builds `target`; None if no process has its lock.
-
-    This call locks the file for a moment, so a builder that starts in that moment may be refused. Without permission to
-    open the lock file, return an empty `Builder`.
-    """
-    try:
-        descriptor = os.open(lock_path(target), os.O_RDONLY | _OPEN_FLAGS)
-    except PermissionError:
-        return Builder()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, *_NOT_A_FILE_ERRORS):
-            raise
-        return None
-    try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _read_builder(descriptor)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    return None
 
 
 def _open_locked(path: Path, target: Path) -> int:

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -36,12 +36,12 @@ class ExpectedHash:
     fix: str
 
 
+@dataclass
 class _ReadLog:
     """Files that one build reads: expected hashes by path, and paths verified so far."""
 
-    def __init__(self) -> None:
-        self.expected_hashes: dict[str, ExpectedHash] = {}
-        self.verified_paths: set[str] = set()
+    expected_hashes: dict[str, ExpectedHash] = field(default_factory=dict)
+    verified_paths: set[str] = field(default_factory=set)
 
 
 _read_log: _ReadLog | None = None
