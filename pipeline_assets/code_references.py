@@ -28,8 +28,7 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
 @functools.cache
 def _list_references(module: str, line_number: int) -> dg.CodeReferencesMetadataValue:
     """Return the links for the function that begins at a line of a module (cached)."""
-    locations = dict.fromkeys(_find_kernels(module, line_number))
-    locations[_module_file(module), line_number] = None
+    locations = dict.fromkeys([*_find_kernels(module, line_number), (_module_file(module), line_number)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # only the UI's links depend on the beta feature
         references: list[dg.LocalFileCodeReference | dg.UrlCodeReference]
