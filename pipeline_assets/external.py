@@ -140,7 +140,7 @@ _LICENCE_TABLE_ASSET = ExternalAsset(
 def invalid_file_assets(
     recipe_errors: Sequence[InputError], schedule_errors: Sequence[InputError]
 ) -> Iterator[dg.AssetSpec]:
-    """Yield an asset with the errors of each invalid recipe, and one for all schedules."""
+    """Yield an asset with the errors of each invalid recipe, and one for schedules."""
     files = [(invalid_recipe_name(error), error) for error in recipe_errors]
     files += [("schedules.yaml", combine_errors(schedule_errors))] if schedule_errors else []
     for name, error in files:

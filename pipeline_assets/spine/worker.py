@@ -103,7 +103,7 @@ class Worker(Generic[S]):
             self.connection.send(job)
 
     def receive_receipt(self) -> Receipt | None:
-        """Return the receipt of the job, or None if the worker died; raise the job's error."""
+        """Return the job's receipt, or None if the worker died; raise the job's error."""
         job, self.job = self.job, None
         try:
             answer = self.connection.recv()
