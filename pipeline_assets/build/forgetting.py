@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.build.removal_staleness import count_compared_entries
 from pipeline_assets.build.removal_state import (
     RemovalComparison,
     applied_positions,
+    count_compared_entries,
     read_comparisons,
     read_removals,
     write_comparisons,

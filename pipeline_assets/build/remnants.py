@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.build.applied_removals import lacks_listed_rows
 from pipeline_assets.build.garbage import remove_hidden_folder
 from pipeline_assets.build.pins.model_pin import TEMPLATE_STAGE
-from pipeline_assets.build.removal_state import read_comparisons
+from pipeline_assets.build.removal_state import lacks_listed_rows, read_comparisons
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER

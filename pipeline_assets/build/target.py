@@ -1,13 +1,12 @@
 """Targets, the artifacts that recipes request, with their kinds and checks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pipeline_assets.build.input_figures import InputEntries, input_figures
-from pipeline_assets.build.removal_staleness import removal_staleness
-from pipeline_assets.build.removal_state import read_removals
+from pipeline_assets.build.figures import input_figures
+from pipeline_assets.build.removal_state import read_removals, removal_staleness
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.listing import Forecast, Listing
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS_KEY
@@ -88,7 +87,7 @@ class Planner:
     plan_tokens: Callable[[Mapping[str, Any]], Forecast | None] = lambda recipe: None
     describe_limits: Callable[[Mapping[str, Any]], str] = lambda recipe: ""
 
-    def figures(self, target: "Target", external_inputs: InputEntries) -> dict[str, Forecast]:
+    def figures(self, target: "Target", external_inputs: Iterable[Mapping[str, Any]]) -> dict[str, Forecast]:
         """Return planned numbers, such as tokens, by name."""
         read, tokens = input_figures(() if target.upstream else external_inputs), self.plan_tokens(target.recipe)
         figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline_assets.build.applied_removals import lacks_applied_entries
-from pipeline_assets.build.removal_state import read_removals
+from pipeline_assets.build.removal_state import lacks_applied_entries, read_removals
 from pipeline_assets.build.run import LOG_EVERY, open_hub
 from pipeline_assets.commands.inputs import manifests_below, warn_of_listed_rows
 from pipeline_assets.commands.terminal import (

@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.build.applied_removals import lacks_applied_entries
 from pipeline_assets.build.drive import build_without_checks
-from pipeline_assets.build.removal_state import applied_positions, read_removals
+from pipeline_assets.build.removal_state import applied_positions, lacks_applied_entries, read_removals
 from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Kind, Kinds, Target
