@@ -215,7 +215,7 @@ INVENTORY = Kind(
     Counts all rows or a sample, as JSON and as a page. Unusable rows are stored as rejects with their reasons.""",
     checks=(FILES_CHECK, LEDGER_CHECK),
     preview=row_checks.preview_columns,
-    planner=Planner(split_pin.list_uncached_splits),
+    planner=Planner(list_uncached_inputs),
 )
 
 

@@ -93,38 +93,27 @@ class ParallelRecipe(Recipe):
 
 
 def _pin_files(target: Target, run: Run) -> BuildResult:
-    if isinstance(target.external_inputs, SourceFolder):
-        return raw_pin.pin_folder_files(target.external_inputs, run.root, run.settings)
-    pin, hub = _pin_matching_files(target, run), run.require_hub("this translation set")
-    return raw_pin.confirm_pin(pin, target.recipe, hub, run.settings.fetch_threads)
-
-
-def _pin_matching_files(target: Target, run: Run) -> BuildResult:
-    recipe = target.recipe
-    return raw_pin.pin_hub_files(recipe["dataset"], recipe["revision"], _matching_hub_files(target, run), {})
-
-
-def _matching_hub_files(target: Target, run: Run) -> list[HubFile]:
-    """List matching hub files, sorted by path; UsageError if a pattern matches none."""
-    recipe, hub = target.recipe, run.require_hub("this translation set")
-    raw_pin.raise_if_unpinned(recipe["dataset"], recipe["revision"], target.name.partition("/")[0], hub)
-    listed = hub.list_files(recipe["dataset"], recipe["revision"])
-    files = set[HubFile]()
-    for pattern in recipe["files"]:
-        matched = {file for file in listed if fnmatch.fnmatchcase(file.path, pattern)}
-        if not matched:
-            first = ", ".join(file.path for file in listed[:3]) or "no files"
-            where = f"{recipe['dataset']}@{recipe['revision']}"
-            what = f"no file matches {pattern}; the dataset contains {first}"
-            raise UsageError(what, where, "correct `source.files`")
-        files |= matched
-    return sorted(files, key=lambda file: file.path)
+    return raw_pin.pin_files(target, run, _find_hub_files)
 
 
 def _list_files(target: Target, run: Run) -> Listing:
-    if isinstance(target.external_inputs, SourceFolder):
-        return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
-    return Listing(tuple(_pin_matching_files(target, run).external_inputs))
+    return raw_pin.list_files(target, run, _find_hub_files)
+
+
+def _find_hub_files(target: Target, run: Run) -> raw_pin.HubPin:
+    """Find matching hub files, sorted by path; UsageError if a pattern matches none."""
+    hub = run.require_hub("this translation set")
+    dataset, revision, patterns = (target.recipe[name] for name in ("dataset", "revision", "files"))
+    raw_pin.raise_if_unpinned(target, hub)
+    listed, files = hub.list_files(dataset, revision), set[HubFile]()
+    for pattern in patterns:
+        matched = {file for file in listed if fnmatch.fnmatchcase(file.path, pattern)}
+        if not matched:
+            first = ", ".join(file.path for file in listed[:3]) or "no files"
+            what = f"no file matches {pattern}; the dataset contains {first}"
+            raise UsageError(what, f"{dataset}@{revision}", "correct `source.files`")
+        files |= matched
+    return raw_pin.HubPin(hub, dataset, revision, sorted(files, key=lambda file: file.path))
 
 
 RAW = Kind(
@@ -169,11 +158,7 @@ def _sample(job: Job) -> BuildResult:
 
 
 def _list_fetched_files(target: Target, run: Run) -> Listing:
-    [pin] = target.upstream
-    if isinstance(pin.external_inputs, SourceFolder):
-        return Listing()
-    hub, files = run.require_hub("this translation set"), _matching_hub_files(pin, run)
-    return Listing.from_pinned(hub, pin.recipe["dataset"], files)
+    return raw_pin.list_uncached_inputs(target, run, {raw_pin.RAW_STAGE: _find_hub_files})
 
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:

@@ -7,10 +7,10 @@ that loading needs are pinned. The pin's manifest also names the other files, ex
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from pipeline_assets.build.pins.raw_pin import ChosenFiles
 from pipeline_assets.corpus.chat_templates.template import is_template_file
 from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE
 from pipeline_assets.spine.errors import InputError
@@ -27,15 +27,7 @@ _WHOLE_MODEL_FIX = "use a complete model"
 _FORMAT_FIX = "use a model in the format of transformers: config.json, and weights in safetensors"
 
 
-@dataclass(frozen=True)
-class ModelFiles:
-    """Files to pin for a model: sorted names, and `decisions` for the pin's manifest."""
-
-    names: tuple[str, ...]
-    decisions: Mapping[str, Any]
-
-
-def choose_model_files(sizes: Mapping[str, int], read_file: Callable[[str], bytes], where: str) -> ModelFiles:
+def choose_model_files(sizes: Mapping[str, int], read_file: Callable[[str], bytes], where: str) -> ChosenFiles:
     """Choose the files that loading a model needs.
 
     Args:
@@ -67,15 +59,15 @@ def choose_model_files(sizes: Mapping[str, int], read_file: Callable[[str], byte
     extra = {name for name in top if any(fnmatchcase(name, pattern) for pattern in _EXTRA_FILES)}
     chosen = extra | _weight_files(sizes.keys(), read_mapping, where)
     left_out = sorted(name for name in sizes.keys() - chosen if "/." not in f"/{name}")
-    return ModelFiles(tuple(sorted(chosen)), {**_config_properties(config), "left_out": left_out})
+    return ChosenFiles(tuple(sorted(chosen)), {**_config_properties(config), "left_out": left_out})
 
 
-def choose_template_files(names: Iterable[str], where: str) -> ModelFiles:
+def choose_template_files(names: Iterable[str], where: str) -> ChosenFiles:
     """Choose the files of a chat template; InputError if `tokenizer.json` is missing."""
     chosen = sorted(filter(is_template_file, names))
     if TOKENIZER_FILE not in chosen:
         raise InputError(f"{TOKENIZER_FILE} not found", where, "use a model in the format of transformers")
-    return ModelFiles(tuple(chosen), {})
+    return ChosenFiles(tuple(chosen), {})
 
 
 def _weight_files(names: Set[str], read_mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:

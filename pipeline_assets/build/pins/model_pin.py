@@ -11,25 +11,19 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from pipeline_assets.build.pins import raw_pin, split_pin
-from pipeline_assets.build.pins.model_files import ModelFiles, choose_model_files, choose_template_files
+from pipeline_assets.build.pins import raw_pin
+from pipeline_assets.build.pins.model_files import choose_model_files, choose_template_files
+from pipeline_assets.build.pins.raw_pin import ChosenFiles, ChosenFolder, HubPin
+from pipeline_assets.build.pins.split_pin import SPLIT_STAGE, find_hub_split
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.chat_templates.marked_text import require_tokenizer, uses_chat_template
 from pipeline_assets.corpus.chat_templates.template import ChatTemplateFiles
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
+from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.hub_files import is_repo_name
 from pipeline_assets.corpus.readers.listing import Listing
-from pipeline_assets.corpus.readers.source_folder import (
-    InputFolder,
-    SourceFile,
-    SourceFolder,
-    has_files,
-    input_folder_path,
-    list_files,
-    open_pinned_files,
-    open_source,
-)
+from pipeline_assets.corpus.readers.source_folder import has_files, input_folder_path, open_pinned_files, open_source
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, load_model_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
@@ -89,23 +83,16 @@ class ModelSection(RecipeSection):
 
 
 @dataclass(frozen=True)
-class ModelFolder(InputFolder):
+class ModelFolder(ChosenFolder):
     """A model in a local folder, or only its chat template."""
 
     is_template_only: bool = False
 
-    def files(self) -> list[SourceFile]:
-        return list_files(self.path, self.choose_files().names)
-
-    def choose_files(self) -> ModelFiles:
-        """Choose the files to pin; InputError if a needed one is missing.
-
-        The folder's path must be absolute.
-        """
+    def choose_files(self) -> ChosenFiles:
         require_folder(self.path, "correct the model's `path`")
         if not has_files(self.path):
             raise UsageError("the folder is empty", self.path, "use a folder that contains a model")
-        files = {file.name: file for file in list_files(self.path, ["**/*"])}
+        files = {file.name: file for file in source_folder.list_files(self.path, ["**/*"])}
 
         def read(name: str) -> bytes:
             with open_source(files[name]) as opened:
@@ -118,17 +105,16 @@ class ModelFolder(InputFolder):
 
 def pin_model(target: Target, run: Run) -> BuildResult:
     """Pin a model by hashes of its files; InputError if a needed file is missing."""
-    if target.external_inputs is None:
-        pin, hub = _pin_hub_model(target, run), run.require_hub("this model").for_models()
-        return raw_pin.confirm_pin(pin, target.recipe, hub, run.settings.fetch_threads)
-    assert isinstance(target.external_inputs, ModelFolder)
-    folder = target.external_inputs.resolve_path(run.root)
-    chosen = folder.choose_files()
-    return raw_pin.pin_folder_files(SourceFolder(folder.path, chosen.names), run.root, run.settings, chosen.decisions)
+    return raw_pin.pin_files(target, run, find_hub_model)
 
 
-def _pin_hub_model(target: Target, run: Run) -> BuildResult:
-    """Pin a model on a hub, fetching at most the config and the index of the weights."""
+def list_model(target: Target, run: Run) -> Listing:
+    """List a model's files; InputError if a needed file is missing."""
+    return raw_pin.list_files(target, run, find_hub_model)
+
+
+def find_hub_model(target: Target, run: Run) -> HubPin:
+    """Find the files of a hub model, fetching at most its config and weight index."""
     hub, name, revision = run.require_hub("this model").for_models(), target.recipe["name"], target.recipe["revision"]
     if revision == UNPINNED:
         fix = f"set `revision` to the commit that `corpusmill pin {name} --model` prints"
@@ -142,30 +128,13 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
         chosen = choose_template_files(listed, f"{name}@{revision}")
     else:
         chosen = choose_model_files({path: file.size for path, file in listed.items()}, read, f"{name}@{revision}")
-    files = [listed[path] for path in chosen.names]
-    return raw_pin.pin_hub_files(raw_pin.model_entry_name(name), revision, files, chosen.decisions)
-
-
-def list_model(target: Target, run: Run) -> Listing:
-    """List a model's files, fetching at most its config and weight index.
-
-    Raise InputError if a needed file is missing.
-    """
-    if target.external_inputs is None:
-        return Listing(tuple(_pin_hub_model(target, run).external_inputs))
-    assert isinstance(target.external_inputs, ModelFolder)
-    return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
+    return HubPin(hub, name, revision, [listed[path] for path in chosen.names], chosen.decisions)
 
 
 def list_uncached_inputs(target: Target, run: Run) -> Listing:
     """List the uncached bytes of the hub models and splits that a target reads."""
-    listing = split_pin.list_uncached_splits(target, run)
-    for pin in target.upstream:
-        if pin.stage.name in (MODEL_STAGE.name, TEMPLATE_STAGE.name) and pin.external_inputs is None:
-            files = raw_pin.to_hub_files(list_model(pin, run).inputs)
-            fetched = Listing.from_pinned(run.require_hub("this model").for_models(), pin.recipe["name"], files)
-            listing = Listing(bytes_to_fetch={**(listing.bytes_to_fetch or {}), **(fetched.bytes_to_fetch or {})})
-    return listing
+    searches = {SPLIT_STAGE: find_hub_split, MODEL_STAGE: find_hub_model, TEMPLATE_STAGE: find_hub_model}
+    return raw_pin.list_uncached_inputs(target, run, searches)
 
 
 @contextlib.contextmanager
@@ -177,14 +146,12 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     with contextlib.ExitStack() as stack:
-        if pin_target.external_inputs is None:
-            hub = run.require_hub("this model").for_models()
-            files = raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
-            name = f"{pin.identity.recipe['name']}@{pin.identity.recipe['revision']}"
-        else:
-            assert isinstance(pin_target.external_inputs, ModelFolder)
+        if isinstance(pin_target.external_inputs, ModelFolder):
             model_path = pin_target.external_inputs.resolve_path(run.root).path
             files, name = stack.enter_context(open_pinned_files(model_path, pin)), str(model_path)
+        else:
+            hub_pin = HubPin.from_manifest(run.require_hub("this model").for_models(), pin)
+            files, name = hub_pin.fetch_all(f"fetch {pin.name}", run.settings), f"{hub_pin.repo}@{hub_pin.commit}"
         folder = staging.path(f"{WORK_FOLDER}/model").absolute()
         durable.remove(folder)  # links of an interrupted build
         for file in files:
@@ -242,12 +209,12 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
     if isinstance(pin_target.external_inputs, ModelFolder):
         yield pin_target.external_inputs.resolve_path(run.root).path
         return
-    name, revision, files = raw_pin.read_hub_pin(open_artifact(run.root / pin_target.folder).manifest)
-    hub = run.require_hub("this model").for_models()
-    with tempfile.TemporaryDirectory() as folder, _name_model_in_errors(Path(folder), f"{name}@{revision}"):
-        for file in files:
+    manifest = open_artifact(run.root / pin_target.folder).manifest
+    pin = HubPin.from_manifest(run.require_hub("this model").for_models(), manifest)
+    with tempfile.TemporaryDirectory() as folder, _name_model_in_errors(Path(folder), f"{pin.repo}@{pin.commit}"):
+        for file in pin.files:
             if file.path == TOKENIZER_FILE:
-                Path(folder, TOKENIZER_FILE).symlink_to(hub.fetch(name, revision, file).path.absolute())
+                Path(folder, TOKENIZER_FILE).symlink_to(pin.fetch(file).path.absolute())
         yield Path(folder)
 
 

@@ -5,13 +5,18 @@ The files are not copied into the artifact: they remain on a hub at a commit, or
 
 import hashlib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.readers import hub_files, source_folder
 from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_input
+from pipeline_assets.corpus.readers.listing import Listing
+from pipeline_assets.corpus.readers.source_folder import InputFolder, SourceFile, SourceFolder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
@@ -24,80 +29,135 @@ RAW_STAGE = StageVersion("raw", 1)
 _SHOWN_FILES = 5
 
 
-def raise_if_unpinned(dataset: str, revision: str, recipe_name: str, hub: hub_files.HubFiles) -> None:
-    """Raise UsageError if a recipe has forty zeros in place of a commit.
+@dataclass(frozen=True)
+class HubPin:
+    """Files to pin, or pinned, of a hub repository at a commit.
+
+    Attributes:
+        hub: Hub for repositories of the type of `repo`.
+        decisions: Decisions for the manifest of the pin.
+    """
+
+    hub: hub_files.HubFiles
+    repo: str
+    commit: str
+    files: Sequence[HubFile]
+    decisions: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_manifest(cls, hub: hub_files.HubFiles, pin: Manifest) -> Self:
+        return cls(hub, *read_hub_pin(pin))
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the manifest entries of the files, with the hashes in the hub's listing.
+
+        A model is named `models/NAME`, as no dataset can be: the hub does not allow `models` as an owner.
+        """
+        name = f"models/{self.repo}" if self.hub.repo_type == "model" else self.repo
+        return [hub_input(name, self.commit, file) for file in self.files]
+
+    def fetch(self, file: HubFile) -> SourceFile:
+        """Fetch a whole file into the cache."""
+        return SourceFile(self.hub.fetch(self.repo, self.commit, file).path, file.path, file.size)
+
+    def fetch_all(self, title: str, settings: RunSettings) -> list[SourceFile]:
+        """Fetch all files into the cache; return them in the pin's order."""
+        total, files = sum(file.size for file in self.files), []
+        progress = Progress(title, total, "bytes", settings.log_every_s, initial_quiet_s=1.0)
+        for file in hub_files.map_in_order(self.fetch, self.files, settings.fetch_threads):
+            files.append(file)
+            progress.add(file.bytes)
+        return files
+
+
+@dataclass(frozen=True)
+class ChosenFiles:
+    """Files to pin: sorted names, and `decisions` for the manifest of the pin."""
+
+    names: tuple[str, ...]
+    decisions: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ChosenFolder(InputFolder):
+    """Local folder from which a rule chooses the files to pin."""
+
+    @abstractmethod
+    def choose_files(self) -> ChosenFiles:
+        """Choose files to pin, or raise InputError; the folder's path must be absolute."""
+
+    def files(self) -> list[SourceFile]:
+        return source_folder.list_files(self.path, self.choose_files().names)
+
+
+HubSearch = Callable[[Target, Run], HubPin]
+"""Finds the files of a target on a hub, fetching only what their choice depends on."""
+
+
+def pin_files(target: Target, run: Run, find_on_hub: HubSearch) -> BuildResult:
+    """Pin a target's files: hash those in a folder, or use the hashes of the hub.
+
+    Hub files are not fetched. Raise InputError if an uncached file has a different hash on the hub.
+    """
+    if isinstance(target.external_inputs, InputFolder):
+        folder, decisions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
+        if isinstance(folder, ChosenFolder):
+            chosen = folder.choose_files()
+            folder, decisions = SourceFolder(folder.path, chosen.names), {**chosen.decisions}
+        return pin_folder_files(folder, run.root, run.settings, decisions)
+    pin = find_on_hub(target, run)
+    for _ in hub_files.map_in_order(
+        lambda file: pin.hub.confirm_file(pin.repo, pin.commit, file), pin.files, run.settings.fetch_threads
+    ):
+        pass
+    counts = {"files": len(pin.files), "bytes": sum(file.size for file in pin.files)}
+    return BuildResult([], counts, pin.decisions, external_inputs=pin.entries())
+
+
+def list_files(target: Target, run: Run, find_on_hub: HubSearch) -> Listing:
+    """List the files of a target that `pin_files` pins."""
+    if isinstance(target.external_inputs, InputFolder):
+        return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
+    return Listing(tuple(find_on_hub(target, run).entries()))
+
+
+def list_uncached_inputs(target: Target, run: Run, searches: Mapping[StageVersion, HubSearch]) -> Listing:
+    """List the uncached bytes of the hub pins that a target reads."""
+    missing: dict[str, int] | None = None
+    for upstream in target.upstream:
+        if upstream.stage in searches and upstream.external_inputs is None:
+            pin = searches[upstream.stage](upstream, run)
+            missing = {**(missing or {}), **(Listing.from_pinned(pin.hub, pin.repo, pin.files).bytes_to_fetch or {})}
+    return Listing(bytes_to_fetch=missing)
+
+
+def raise_if_unpinned(target: Target, hub: hub_files.HubFiles) -> None:
+    """Raise UsageError if a target's dataset has forty zeros in place of a commit.
 
     If the hub denies access to the dataset, raise DeniedError, because the UsageError suggests `pin`, which would fail.
     """
-    if revision == UNPINNED:
-        try:
-            replace(hub, tries=1).resolve(dataset)
-        except InputError as error:
-            if isinstance(error, DeniedError):
-                raise
-        fix = (
-            f"run corpusmill pin {dataset} --recipe {shlex.quote(recipe_name)}, which writes the commit into the recipe"
-        )
-        raise UsageError("no revision is pinned yet", dataset, fix)
-
-
-def model_entry_name(model_name: str) -> str:
-    """Return the name of a hub model in manifests: `models/NAME`.
-
-    No dataset can have this name, because the hub does not allow `models` as an owner.
-    """
-    return f"models/{model_name}"
-
-
-def to_hub_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
-    """Convert manifest entries of hub files (see `hub_input`) to `HubFile` objects."""
-    return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
+    if target.recipe["revision"] != UNPINNED:
+        return
+    dataset, recipe_name = target.recipe["dataset"], target.name.partition("/")[0]
+    try:
+        replace(hub, tries=1).resolve(dataset)
+    except DeniedError:
+        raise
+    except InputError:
+        pass
+    fix = f"run corpusmill pin {dataset} --recipe {shlex.quote(recipe_name)}, which writes the commit into the recipe"
+    raise UsageError("no revision is pinned yet", dataset, fix)
 
 
 def read_hub_pin(pin: Manifest) -> tuple[str, str, list[HubFile]]:
-    """Return the repository name, the commit and the files of a hub pin."""
-    return *_repo_and_commit(pin.identity.recipe), to_hub_files(pin.identity.inputs)
-
-
-def _repo_and_commit(recipe: Mapping[str, Any]) -> tuple[str, str]:
-    return str(recipe.get("dataset") or recipe["name"]), str(recipe["revision"])
-
-
-def fetch_pinned(
-    hub: hub_files.HubFiles, pin: Manifest, threads: int, log_every_s: float
-) -> list[source_folder.SourceFile]:
-    """Fetch all files of a hub pin into the cache; return them in the pin's order."""
-    dataset, commit, listed = read_hub_pin(pin)
-    total = sum(file.size for file in listed)
-    progress = Progress(f"fetch {pin.name}", total, "bytes", log_every_s, initial_quiet_s=1.0)
-    files = []
-
-    def fetch(file: HubFile) -> source_folder.SourceFile:
-        return source_folder.SourceFile(hub.fetch(dataset, commit, file).path, file.path, file.size)
-
-    for file in hub_files.map_in_order(fetch, listed, threads):
-        files.append(file)
-        progress.add(file.bytes)
-    return files
-
-
-def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions: Mapping[str, Any]) -> BuildResult:
-    """Pin whole hub files by the hashes in the hub's listing, without fetching them."""
-    counts = {"files": len(files), "bytes": sum(file.size for file in files)}
-    return BuildResult([], counts, decisions, external_inputs=[hub_input(dataset, commit, file) for file in files])
-
-
-def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubFiles, threads: int) -> BuildResult:
-    """Return `pin`; InputError if an uncached file has a different hash on the hub."""
-    repo, commit = _repo_and_commit(recipe)
-    files = to_hub_files(pin.external_inputs)
-    for _ in hub_files.map_in_order(lambda file: hub.confirm_file(repo, commit, file), files, threads):
-        pass
-    return pin
+    """Return the repository name, the commit and the files of a sealed hub pin."""
+    recipe, entries = pin.identity.recipe, pin.identity.inputs
+    files = [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
+    return str(recipe.get("dataset") or recipe["name"]), str(recipe["revision"]), files
 
 
 def pin_folder_files(
-    source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
+    source: InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
     """Hash and pin a folder's files; RetryableError if they change during hashing."""
     folder = source.resolve_path(root)
@@ -122,6 +182,6 @@ def preview_inputs(pin: Artifact) -> list[dict[str, str]]:
     return [{"file": file["name"], "bytes": f"{file['bytes']:,}", "digest": file["digest"]} for file in files]
 
 
-def _file_digest(file: source_folder.SourceFile) -> str:
+def _file_digest(file: SourceFile) -> str:
     with source_folder.open_source(file) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -31,9 +31,8 @@ def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tup
 
 def pin_inputs(target: Target, run: Run) -> BuildResult:
     """Pin a source: the files of a folder, or a sample of a hub dataset."""
-    if target.external_inputs is None:
+    if not isinstance(target.external_inputs, SourceFolder):
         return pin_sample(*_hub_and_recipe(target, run), run.settings.fetch_threads, run.settings.log_every_s)
-    assert isinstance(target.external_inputs, SourceFolder)
     folder, versions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
     if (url := object_source.source_url(folder.path)) is not None:
         versions = object_source.fetch_source(url, folder, run.settings)
@@ -57,9 +56,8 @@ def restore_source_folder(target: Target, pin: Manifest, run: Run) -> SourceFold
 
 def list_inputs(target: Target, run: Run) -> Listing:
     """List the files of a folder, or the files that a sample of a hub dataset reads."""
-    if target.external_inputs is None:
+    if not isinstance(target.external_inputs, SourceFolder):
         return list_snapshot(*_hub_and_recipe(target, run), run.settings.fetch_threads, run.settings.log_every_s)
-    assert isinstance(target.external_inputs, SourceFolder)
     folder = target.external_inputs.resolve_path(run.root)
     if (url := object_source.source_url(folder.path)) is None:
         return Listing.from_files(folder.files())
@@ -72,5 +70,5 @@ def _hub_and_recipe(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]
     source, shard_text_bytes = parse_source(target.recipe)
     assert isinstance(source, HubSource)
     hub = run.require_hub("this source")
-    raise_if_unpinned(source.dataset, source.revision, target.name.partition("/")[0], hub)
+    raise_if_unpinned(target, hub)
     return hub, source.snapshot_recipe(shard_text_bytes)

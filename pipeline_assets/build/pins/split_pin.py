@@ -11,9 +11,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from pipeline_assets.build.pins import raw_pin
+from pipeline_assets.build.pins.raw_pin import ChosenFiles, ChosenFolder, HubPin
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.codecs import detect_codec
@@ -28,9 +29,7 @@ from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import (
     HEAD_BYTES,
     ByteRange,
-    InputFolder,
     SourceFile,
-    SourceFolder,
     input_folder_path,
     list_files,
     open_pinned_files,
@@ -46,19 +45,15 @@ SPLIT_STAGE = StageVersion("nemotron_raw", 2)
 
 
 @dataclass(frozen=True)
-class SplitFolder(InputFolder):
+class SplitFolder(ChosenFolder):
     """Split in a local folder; `patterns` maps splits to the recipe's file patterns."""
 
     split: str
     patterns: Mapping[str, Sequence[str]]
 
-    def files(self) -> list[SourceFile]:
-        return list_files(self.path, self.choose_files().files)
-
-    def choose_files(self) -> SplitFiles:
-        """Choose the split's files in the folder; the folder's path must be absolute."""
+    def choose_files(self) -> ChosenFiles:
         paths, card = _scan_folder(self.path)
-        return find_split(paths, card, self.split, self.patterns, str(self.path))
+        return _to_chosen_files(find_split(paths, card, self.split, self.patterns, str(self.path)))
 
 
 def find_folder_splits(folder: Path) -> dict[str, SplitFiles]:
@@ -69,50 +64,29 @@ def find_folder_splits(folder: Path) -> dict[str, SplitFiles]:
 
 def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, SplitFiles]:
     """Return the files of each split of a hub dataset at a commit, by split name."""
-    return find_splits(_list_paths(hub, dataset, revision), read_card(hub, dataset, revision), f"{dataset}@{revision}")
+    paths = [file.path for file in hub.list_files(dataset, revision)]
+    return find_splits(paths, read_card(hub, dataset, revision), f"{dataset}@{revision}")
 
 
 def pin_split(target: Target, run: Run) -> BuildResult:
     """Pin a split: hash the files of a folder, or use the hashes that the hub lists."""
-    if target.external_inputs is None:
-        pin, hub = _pin_hub_split(target, run), run.require_hub("this dataset")
-        return raw_pin.confirm_pin(pin, target.recipe, hub, run.settings.fetch_threads)
-    assert isinstance(target.external_inputs, SplitFolder)
-    folder = target.external_inputs.resolve_path(run.root)
-    chosen = folder.choose_files()
-    return raw_pin.pin_folder_files(
-        SourceFolder(folder.path, chosen.files), run.root, run.settings, _split_decisions(chosen)
-    )
-
-
-def _pin_hub_split(target: Target, run: Run) -> BuildResult:
-    """Pin a split on a hub, fetching only the dataset card."""
-    hub, recipe = run.require_hub("this dataset"), target.recipe
-    dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
-    raw_pin.raise_if_unpinned(dataset, revision, target.name.partition("/")[0], hub)
-    card = "" if split in patterns else read_card(hub, dataset, revision)
-    chosen = find_split(_list_paths(hub, dataset, revision), card, split, patterns, f"{dataset}@{revision}")
-    listed = {file.path: file for file in hub.list_files(dataset, revision)}
-    return raw_pin.pin_hub_files(dataset, revision, [listed[path] for path in chosen.files], _split_decisions(chosen))
+    return raw_pin.pin_files(target, run, find_hub_split)
 
 
 def list_split(target: Target, run: Run) -> Listing:
     """List the files of a split; read only the dataset card."""
-    if target.external_inputs is None:
-        return Listing(tuple(_pin_hub_split(target, run).external_inputs))
-    assert isinstance(target.external_inputs, SplitFolder)
-    return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
+    return raw_pin.list_files(target, run, find_hub_split)
 
 
-def list_uncached_splits(target: Target, run: Run) -> Listing:
-    """List the uncached bytes of the hub splits that a target reads."""
-    missing: dict[str, int] = {}
-    remote = [raw for raw in target.upstream if raw.stage == SPLIT_STAGE and raw.external_inputs is None]
-    for raw in remote:
-        files = raw_pin.to_hub_files(list_split(raw, run).inputs)
-        listing = Listing.from_pinned(run.require_hub("this dataset"), raw.recipe["dataset"], files)
-        missing |= listing.bytes_to_fetch or {}
-    return Listing(bytes_to_fetch=missing if remote else None)
+def find_hub_split(target: Target, run: Run) -> HubPin:
+    """Find the files of a split on a hub, fetching only the dataset card."""
+    hub, recipe = run.require_hub("this dataset"), target.recipe
+    dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
+    raw_pin.raise_if_unpinned(target, hub)
+    card = "" if split in patterns else read_card(hub, dataset, revision)
+    listed = {file.path: file for file in hub.list_files(dataset, revision)}
+    chosen = _to_chosen_files(find_split(list(listed), card, split, patterns, f"{dataset}@{revision}"))
+    return HubPin(hub, dataset, revision, [listed[path] for path in chosen.names], chosen.decisions)
 
 
 @contextlib.contextmanager
@@ -123,17 +97,15 @@ def split_files(pin_target: Target, run: Run, staging: StagingView, max_rows: in
     a local folder differ from the pin before or after the block.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
-    if pin_target.external_inputs is None:
-        hub = run.require_hub("this dataset")
-        if max_rows is None:
-            yield raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
-        else:
-            sample = staging.path(f"{WORK_FOLDER}/sample/0").parent
-            yield SampledSplit(hub, *raw_pin.read_hub_pin(pin), sample).fetch(max_rows)
+    if isinstance(pin_target.external_inputs, SplitFolder):
+        with open_pinned_files(pin_target.external_inputs.resolve_path(run.root).path, pin) as files:
+            yield files
         return
-    assert isinstance(pin_target.external_inputs, SplitFolder)
-    with open_pinned_files(pin_target.external_inputs.resolve_path(run.root).path, pin) as files:
-        yield files
+    hub_pin = HubPin.from_manifest(run.require_hub("this dataset"), pin)
+    if max_rows is None:
+        yield hub_pin.fetch_all(f"fetch {pin.name}", run.settings)
+    else:
+        yield SampledSplit(hub_pin, staging.path(f"{WORK_FOLDER}/sample/0").parent).fetch(max_rows)
 
 
 def restore_split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
@@ -142,9 +114,10 @@ def restore_split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
     return None if path is None else SplitFolder(path, recipe["split"], recipe["files"])
 
 
-def _split_decisions(files: SplitFiles) -> dict[str, Any]:
-    left_out = list(files.left_out)
-    return {"format": files.format, "found_by": files.found_by, "left_out": left_out, "config": files.config}
+def _to_chosen_files(split: SplitFiles) -> ChosenFiles:
+    left_out = list(split.left_out)
+    decisions = {"format": split.format, "found_by": split.found_by, "left_out": left_out, "config": split.config}
+    return ChosenFiles(split.files, decisions)
 
 
 def _scan_folder(folder: Path) -> tuple[list[str], str]:
@@ -155,10 +128,6 @@ def _scan_folder(folder: Path) -> tuple[list[str], str]:
     return [file.name for file in list_files(folder, ["**/*"])], text
 
 
-def _list_paths(hub: HubFiles, dataset: str, revision: str) -> list[str]:
-    return [file.path for file in hub.list_files(dataset, revision)]
-
-
 BLOCK_BYTES = 1 << 22
 
 
@@ -167,19 +136,16 @@ class SampledSplit:
     """Sample of a split on a hub; only parts of large JSON lines files are fetched.
 
     The parts become sparse files in `folder`, which must be empty at first. Other files are fetched whole into the
-    cache of `hub`.
+    hub's cache.
     """
 
-    hub: HubFiles
-    dataset: str
-    revision: str
-    files: Sequence[HubFile]
+    pin: HubPin
     folder: Path
 
     def fetch(self, row_count: int) -> list[SourceFile]:
         """Return local files with all bytes that a sample of `row_count` rows reads."""
-        local_files = [self._fetch_whole_or_head(number, file) for number, file in enumerate(self.files)]
-        listed = {local.path: file for file, local in zip(self.files, local_files, strict=True)}
+        local_files = [self._fetch_whole_or_head(number, file) for number, file in enumerate(self.pin.files)]
+        listed = {local.path: file for file, local in zip(self.pin.files, local_files, strict=True)}
         for shard in plan_sample(local_files, row_count):
             missing = 0  # rows that the pieces so far should have contributed but did not contain
             for piece, limit in zip(shard.pieces, shard.row_limits or (), strict=True):
@@ -202,7 +168,7 @@ class SampledSplit:
                     sparse.truncate(file.size)
                     sparse.write(head)
                 return SourceFile(path, file.path, file.size)
-        return SourceFile(self.hub.fetch(self.dataset, self.revision, file).path, file.path, file.size)
+        return self.pin.fetch(file)
 
     def _copy_rows(self, piece: ByteRange, max_rows: int, file: HubFile) -> int:
         """Copy a piece's first `max_rows` rows from the hub `file`; return the row count."""
@@ -226,4 +192,4 @@ class SampledSplit:
         """Fetch and yield blocks of a file from byte `start`, a multiple of BLOCK_BYTES."""
         for offset in range(start, file.size, BLOCK_BYTES):
             stop = min(offset + BLOCK_BYTES, file.size)
-            yield self.hub.fetch(self.dataset, self.revision, file, offset, stop).path.read_bytes()
+            yield self.pin.hub.fetch(self.pin.repo, self.pin.commit, file, offset, stop).path.read_bytes()

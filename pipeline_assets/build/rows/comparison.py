@@ -183,26 +183,21 @@ def _flatten(value: Any, dotted_name: str = "") -> Iterator[tuple[str, Any]]:
             yield dotted_name, value
 
 
-def document_changes(
-    a: Artifact, b: Artifact, kinds: Kinds, max_sorted_rows: int = MAX_SORTED_ROWS
-) -> Iterator[DocumentChanges]:
+def document_changes(a: Artifact, b: Artifact, kinds: Kinds, max_sorted_rows: int) -> Iterator[DocumentChanges]:
     """Compare the rows of two artifacts, and of their members with equal names.
 
     Artifacts without rows, and artifacts whose rows mix several documents, are skipped.
     """
-    shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
+    digests_a, digests_b = member_digests(a.manifest), member_digests(b.manifest)
     pairs = [
-        (name, _open_member(a, name), _open_member(b, name)) for name in member_digests(a.manifest) if name in shared
+        (name, open_artifact(a.folder / name, digest), open_artifact(b.folder / name, digests_b[name]))
+        for name, digest in digests_a.items()
+        if name in digests_b
     ]
     for name, member_a, member_b in [(None, a, b), *pairs]:
         store_a, store_b = row_store_for(member_a, kinds), row_store_for(member_b, kinds)
         if store_a is not None and store_b is not None and not store_a.mixes_documents:
             yield _compare_rows(store_a, store_b, name, max_sorted_rows)
-
-
-def _open_member(dataset: Artifact, name: str) -> Artifact:
-    """Open member `name` of a dataset; its digest must match the dataset's manifest."""
-    return open_artifact(dataset.folder / name, member_digests(dataset.manifest)[name])
 
 
 def _row_hashes(store: RowStore) -> Iterator[_Records]:

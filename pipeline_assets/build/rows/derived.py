@@ -21,11 +21,9 @@ _Entry = TypeVar("_Entry", Decision, recipe.ContaminatedLine)
 
 
 def _find_entry(entries: Iterable[_Entry], part: Part) -> _Entry | None:
-    """Return the first entry about the upstream document `part`; None if missing.
-
-    The entry must have the part's id, source, shard and row, because sources and corpora may repeat ids.
-    """
+    """Return the first entry about the upstream document `part`; None if missing."""
     place = part.id, part.source, part.shard, part.shard_row
+    # Sources and corpora may repeat ids.
     return next((entry for entry in entries if (entry.doc_id, entry.source, entry.shard, entry.row) == place), None)
 
 
@@ -143,13 +141,12 @@ class DecontaminatedRows(DerivedRows):
         sources = self.artifact.manifest.identity.recipe.get("sources")
         if sources is None:  # prompts of conversations, whose ids begin with their split
             return super().find(row_id)
-        places = (
-            self.find_place(
-                {"doc_id": row_id, "source": source}, [name for name in self.rows_by_file if f"/{source}-" in name]
-            )
-            for source in sources
-        )
-        return [self.row_number(*place) for place in places if place is not None]
+        numbers = []
+        for source in sources:
+            shards = [name for name in self.rows_by_file if f"/{source}-" in name]
+            if (place := self.find_place({"doc_id": row_id, "source": source}, shards)) is not None:
+                numbers.append(self.row_number(*place))
+        return numbers
 
     def missing_message(self, row_id: str) -> tuple[str, str]:
         evidence = recipe.find_evidence(self.artifact, row_id)

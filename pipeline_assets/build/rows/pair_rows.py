@@ -12,6 +12,7 @@ from pipeline_assets.build.rows.store import (
     RowStore,
     TextSource,
     UpstreamRow,
+    make_text_source,
 )
 from pipeline_assets.corpus.parallel_text.pair_model import parse_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
@@ -60,9 +61,7 @@ class PairRows(RowStore):
         return super().find_reject(file, row) or ("not_in_the_sample", unknown)
 
     def origin(self, part: Part) -> TextSource:
-        pair, listing = part.record, self.listing(part.source)
-        digest = listing.file_entry(pair.file)["digest"]
-        return TextSource(pair.file, (listing.row_address(pair.file, pair.row),), digest, "not stated", "recipe")
+        return make_text_source(self.listing(part.source), part.record.file, [part.record.row], "not stated", "recipe")
 
 
 class EncodedPairs(RowStore):

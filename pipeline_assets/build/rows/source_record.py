@@ -46,11 +46,11 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     file = next((file for file in hub.list_files(row.dataset, row.commit) if file.path == row.path), None)
     if file is None:
         raise InputError("file not found in the commit", row, "check the address")
-    if row.is_numbered and detect_format(name) == "lines":
-        return _read_numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).path, name, file.size), row.row)
-    if PurePosixPath(name).suffix in _PLAIN_SUFFIXES:
+    is_line_number = row.is_numbered and detect_format(name) == "lines"
+    if PurePosixPath(name).suffix in _PLAIN_SUFFIXES and not is_line_number:
         return _fetch_line(row.dataset, row.commit, file, row.row, hub)
-    return _find_record(SourceFile(hub.fetch(row.dataset, row.commit, file).path, name, file.size), row.row)
+    fetched = SourceFile(hub.fetch(row.dataset, row.commit, file).path, name, file.size)
+    return _read_numbered_line(fetched, row.row) if is_line_number else _find_record(fetched, row.row)
 
 
 def _find_record(file: SourceFile, offset: int) -> bytes:

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pydantic
-from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.source_listing import input_for_source
@@ -49,28 +47,29 @@ class TokenRowStore(RowStore):
 
     @property
     @abstractmethod
+    def opened(self) -> PackedSet | TokenShards:
+        """Opened artifact, with an array of shape (seq_len,) for each row."""
+
+    @property
+    @abstractmethod
     def seq_len(self) -> int: ...
 
     @property
     @abstractmethod
     def tokenizer(self) -> Tokenizer: ...
 
-    @abstractmethod
-    def row_tokens(self, row_number: int) -> NDArray:
-        """Return an array of shape (seq_len,): the tokens of a row, then its padding."""
-
     def load_tokenizer(self, recipe: AnyTokenizerRecipe, *earlier_paths: Path) -> Tokenizer:
-        """Load the tokenizer of the rows.
-
-        Search the data root, which may have moved since the build, for the tokenizer file; then try `earlier_paths`.
-        """
+        """Load the tokenizer from its file in the data root, else in `earlier_paths`."""
         if isinstance(recipe, HarmonyRecipe):
             return load_tokenizer(TokenizerFile(recipe))
         name = self.artifact.manifest.provenance.get(TOKENIZER_FILE_KEY)
-        paths = [self.lineage.root / name] if isinstance(name, str) else []
-        paths.extend(earlier_paths)
+        # The data root may have moved since the build.
+        paths = [*([self.lineage.root / name] if isinstance(name, str) else ()), *earlier_paths]
         file = next((path for path in paths if path.is_file()), paths[0] if paths else None)
         return load_tokenizer(TokenizerFile(recipe, file))
+
+    def __len__(self) -> int:
+        return len(self.opened)
 
     def __iter__(self) -> Iterator[ComparableRow]:
         return iter(())
@@ -81,7 +80,7 @@ class TokenRowStore(RowStore):
 
     def row_at(self, row_number: int) -> Row:
         self.check_range("row", row_number, len(self))
-        tokens, parts = self.row_tokens(row_number), []
+        tokens, parts = self.opened[row_number], []
         for part in self.row_parts(row_number):
             text = self.tokenizer.decode(tokens[part.column : part.column + (part.tokens or 0)])
             parts.append(replace(part, text=text))
@@ -109,36 +108,27 @@ class PackedRows(TokenRowStore):
     display_names = DisplayNames("packed", "packed", "segment")
 
     @cached_property
-    def packed_set(self) -> PackedSet:
+    def opened(self) -> PackedSet:
         return open_packed(self.artifact.folder, self.artifact.manifest.digest)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         identity = self.artifact.manifest.identity
         recipe = PackRecipe.from_content({**identity.recipe["pack"], "tokenizer": identity.tokenizer}).tokenizer
-        return self.load_tokenizer(recipe, Path(self.packed_set.meta.tokenizer_path))
+        return self.load_tokenizer(recipe, Path(self.opened.meta.tokenizer_path))
 
     @property
     def seq_len(self) -> int:
-        return self.packed_set.meta.seq_len
-
-    def row_tokens(self, row_number: int) -> NDArray[np.int32]:
-        return self.packed_set[row_number]
-
-    def __len__(self) -> int:
-        return len(self.packed_set)
+        return self.opened.meta.seq_len
 
     def row_parts(self, row_number: int) -> Iterator[Part]:
-        segments, firsts = self.packed_set.segments(row_number), self.packed_set.boundaries(row_number)[:, 0].tolist()
+        segments, firsts = self.opened.segments(row_number), self.opened.boundaries(row_number)[:, 0].tolist()
         for segment, first, line in zip(segments, firsts, self._segment_draws(segments), strict=True):
             place = segment.doc_id, segment.source, line.shard, line.row
             yield Part(*place, "", first, segment.start, segment.length)
 
     def _segment_draws(self, segments: list[Segment]) -> list[DocumentDraw]:
-        """Return each segment's row of documents.parquet, in the order of the segments.
-
-        If a document was drawn in several epochs, the row of the last draw is returned.
-        """
+        """Return each segment's row of documents.parquet; of several draws, the last."""
         lines = find_document_draws(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}
         try:
@@ -148,7 +138,7 @@ class PackedRows(TokenRowStore):
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it") from None
 
     def find(self, row_id: str) -> list[int]:
-        return list(self.packed_set.rows_with_document(row_id))
+        return list(self.opened.rows_with_document(row_id))
 
     def draws(self, doc_id: str, source: str) -> list[DocumentDraw]:
         return [line for line in find_document_draws(self.artifact, [doc_id]) if line.source == source]
@@ -179,7 +169,7 @@ class TokenShardRows(TokenRowStore):
     display_names = DisplayNames("token shards", "token_shards", "part")
 
     @cached_property
-    def token_shards(self) -> TokenShards:
+    def opened(self) -> TokenShards:
         return open_shards(self.artifact.folder, self.artifact.manifest.digest)
 
     @cached_property
@@ -189,18 +179,12 @@ class TokenShardRows(TokenRowStore):
 
     @property
     def seq_len(self) -> int:
-        return self.token_shards.seq_len
-
-    def row_tokens(self, row_number: int) -> NDArray[Any]:
-        return self.token_shards[row_number]
-
-    def __len__(self) -> int:
-        return len(self.token_shards)
+        return self.opened.seq_len
 
     def row_parts(self, row_number: int) -> Iterator[Part]:
         # positions in the stream of all rows: [begin, end) of the row, [first, stop) of a document's part in the row
         begin, end = row_number * self.seq_len, (row_number + 1) * self.seq_len
-        for line in self.token_shards.document_entries_in_row(row_number):
+        for line in self.opened.document_entries_in_row(row_number):
             first, stop = max(line["start"], begin), min(line["start"] + line["tokens"], end)
             place = line["doc_id"], line["source"], line["shard"], line["row"]
             # relative to the row (column), to the document (start), and as a count (tokens)
@@ -213,7 +197,7 @@ class TokenShardRows(TokenRowStore):
             rows |= {*range(first // self.seq_len, last // self.seq_len + 1)}
         return sorted(rows)
 
-    def _token_range(self, entry: dict[str, Any]) -> tuple[int, int]:
+    def _token_range(self, entry: Mapping[str, Any]) -> tuple[int, int]:
         """Return the positions of a document's first and last token in the rows."""
         return entry["start"], min(entry["start"] + entry["tokens"], len(self) * self.seq_len) - 1
 

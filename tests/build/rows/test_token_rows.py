@@ -72,7 +72,7 @@ def read_source_line(traced: TracedRow) -> dict[str, Any]:
 def test_every_token_is_in_the_line_that_it_is_traced_to_or_is_padding(pack: Pack, strategy: str) -> None:
     packed, oracle = pack(strategy=strategy), load_encoder(VOCABULARY_SHA256).oracle
     store = open_packed_rows(packed.folder)
-    ids, padding = store.packed_set.input_ids.reshape(-1).tolist(), 0
+    ids, padding = store.opened.input_ids.reshape(-1).tolist(), 0
 
     for position, token_id in enumerate(ids):
         try:
@@ -83,7 +83,7 @@ def test_every_token_is_in_the_line_that_it_is_traced_to_or_is_padding(pack: Pac
             continue
         line = read_source_line(traced)
         assert line["key"] == traced.text.part.id
-        expected = [*oracle.encode_ordinary(line["text"]), store.packed_set.meta.eod_id]
+        expected = [*oracle.encode_ordinary(line["text"]), store.opened.meta.eod_id]
         assert (traced.token.position, traced.token.id) == (position, token_id)
         assert expected[traced.token.number] == token_id
         assert traced.token.is_end_of_document == (traced.token.number == len(expected) - 1)
@@ -170,7 +170,7 @@ def test_tokens_that_differ_from_the_text_are_an_error(pack: Pack, tmp_path: Pat
     overwrite(path, bytes(tokens))
 
     store = open_packed_rows(packed.folder)
-    document = store.packed_set.segments(0)[0].doc_id
+    document = store.opened.segments(0)[0].doc_id
     for trace in (lambda: trace_token(store, 0), lambda: trace_row(store, 0), lambda: trace_id(store, document)):
         with pytest.raises(InputError, match=rf"row 0 differs from the tokens of document '{document}'"):
             trace()

@@ -9,6 +9,7 @@ import pytest
 from healing_build import DATASET
 
 from pipeline_assets.build.pins import split_pin
+from pipeline_assets.build.pins.raw_pin import HubPin
 from pipeline_assets.build.pins.split_pin import SampledSplit
 from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.source_rows import plan_sample, read_shard
@@ -36,7 +37,7 @@ def sampler(
         listed = [file for file in hub_files.list_files(DATASET, commit) if file.path in files]
         folder = tmp_path / str(rows)
         folder.mkdir()
-        return SampledSplit(hub_files, DATASET, commit, listed, folder).fetch(rows)
+        return SampledSplit(HubPin(hub_files, DATASET, commit, listed), folder).fetch(rows)
 
     return fetch
 

@@ -79,14 +79,14 @@ def test_rows_of_token_shards_fulfil_the_contract(shards: Artifact) -> None:
 
 def test_every_hundredth_token_is_traced_to_its_line(shards: Artifact) -> None:
     store = open_store(shards)
-    stream = [token for row in range(len(store)) for token in store.token_shards[row].tolist()]
+    stream = [token for row in range(len(store)) for token in store.opened[row].tolist()]
 
     for position in range(0, len(stream), 101):
         traced = trace_token(store, position)
         [source] = traced.text.source.rows
         assert isinstance(source, LocalRow)
         line = json.loads(source.path.read_bytes()[source.row :].splitlines()[0])
-        ids = [*store.tokenizer.encode([line["text"]]).ids.tolist(), store.token_shards.eos]
+        ids = [*store.tokenizer.encode([line["text"]]).ids.tolist(), store.opened.eos]
         assert (traced.token.position, traced.token.id) == (position, stream[position])
         assert ids[traced.token.number] == stream[position]
         assert line["key"] == traced.text.part.id
@@ -127,7 +127,7 @@ def test_token_shards_are_previewed_by_licence_and_compare_no_documents(shards: 
     assert preview(shards, SYSTEMS.kinds) == [
         {"licence": "cc0-1.0", "of the tokens": "100.00%", "tokens": f"{tokens:,}"}
     ]
-    assert list(document_changes(shards, shards, SYSTEMS.kinds)) == []
+    assert list(document_changes(shards, shards, SYSTEMS.kinds, 10)) == []
 
 
 def test_missing_rows_and_ids_are_refused(shards: Artifact) -> None:
