@@ -126,10 +126,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
 
 
 def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
-    """Return a provenance entry with the digest of the replaced artifact.
-
-    Return an empty dict if no artifact is replaced or the removal list is empty. Only `forget` reads the entry.
-    """
+    """Name the replaced artifact for `forget`, if entries are on the removal list."""
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 
 

@@ -26,11 +26,9 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class BuildReport:
-    """Result of a build.
+    """Result of a build; nothing was built if the artifact `was_current`.
 
-    Attributes:
-        was_current: Whether the artifact already matched its recipe, so nothing was built.
-        checks: Results of the checks that ran; empty if the artifact was up to date and no rerun was requested.
+    `checks` are the results of the checks that ran: none if the artifact was up to date and no rerun was requested.
     """
 
     artifact: Artifact
@@ -68,10 +66,8 @@ def copy_manifests(target: Target, artifact: Artifact, root: Path) -> None:
 
 
 def _copy_path(path: Path, manifest: Manifest) -> Path:
-    """Return `path`, with a hash added if another artifact's manifest uses `path`.
-
-    For example, `path` is the same for the artifacts `a/b_c` and `a_b/c` of one kind.
-    """
+    """Return `path`, with a hash added if another artifact's manifest uses `path`."""
+    # as for `a/b_c` and `a_b/c` of one kind
     with contextlib.suppress(InputError, OSError):  # a missing or damaged copy is written again
         other = read_sealed_manifest(path)
         if (other.kind, other.name) != (manifest.kind, manifest.name):
@@ -87,8 +83,7 @@ def build_without_checks(target: Target, run: Run) -> Artifact:
     """
     if run.settings.engine == "ray" and run.settings.workers > 0:  # now, not when a stage is large enough for Ray
         check_address(os.environ.get("RAY_ADDRESS", ""))
-    deadline = time.monotonic() + run.wait_s
-    has_logged = False
+    deadline, has_logged = time.monotonic() + run.wait_s, False
     while True:
         try:
             return target.kind.build(target, run)

@@ -72,10 +72,9 @@ def find_rows_to_forget(
 ) -> tuple[list[RowToForget], list[SelectorValue]]:
     """Return the rows that match `requests` or `patterns`, and the unmatched requests.
 
-    `patterns` match URLs; `*` stands for any text. An unmatched request or pattern is returned as (selector, text); the
-    selector of a pattern is `url`. Unmatched requests that are already on the list `removals` are omitted.
-    `RowToForget.values` contains the row's URL if a pattern matched the URL. If a numbered id such as `x#2` was
-    requested, `values` also contains the row's texts, because another build may give this id to another row.
+    `patterns` match URLs; `*` stands for any text. An unmatched pattern has the selector `url`. Unmatched requests that
+    are on the list `removals` are omitted. `RowToForget.values` has the URL that a pattern matched and, if a numbered
+    id such as `x#2` was requested, the row's texts, because another build may give this id to another row.
     """
     keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in requests}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})
@@ -102,10 +101,9 @@ def find_recorded_duplicates(
 ) -> list[tuple[str, str, float]]:
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
-    Exact and near duplicates that are not themselves in `rows` are listed, sorted by id. If a row is a copy of another
-    document, that document's duplicates are listed as well, with the document's id in place of the row's id. A
-    duplicate in an earlier corpus may have the same id as one of `rows`. It is listed only if exactly one row in `rows`
-    has this id and no request names the id.
+    Exact and near duplicates that are not in `rows` are listed, sorted by id. If a row is a copy of another document,
+    that document's duplicates are listed as well, with its id in place of the row's. A duplicate in an earlier corpus
+    may have the id of a row: it is listed only if one row has this id and no request names it.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.manifests.items() if found else ():

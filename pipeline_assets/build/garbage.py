@@ -96,8 +96,8 @@ class Survey:
     ) -> None:
         """Survey a data root.
 
-        Garbage is at least `min_age_s` seconds old at the time `now_s` (by default now). Garbage in a cache is also at
-        least a day old. Recipes named in `ignored_recipes` are treated as missing: their artifacts may be garbage.
+        Garbage is at least `min_age_s` seconds old at the time `now_s` (by default now); in a cache, also at least a
+        day. Recipes named in `ignored_recipes` are treated as missing: their artifacts may be garbage.
         """
         self._now_s = time.time() if now_s is None else now_s
         # A clock that is set back or forward in between must change no age.
@@ -175,8 +175,7 @@ class Survey:
     def _classify_leftover(self, leftover: Path, artifact_folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover to `garbage`, to `unfinished`, or to the hidden artifacts.
 
-        If the leftover is an artifact that a removal hid by renaming it, return the manifests of the artifact and of
-        artifacts inside it, keyed by their original folders. Otherwise return an empty dict.
+        Return the manifests of a hidden artifact and of artifacts inside it, by their original folders.
         """
         found = {artifact_folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
@@ -273,10 +272,7 @@ def remove_hidden_folder(artifact_folder: Path, hidden_folder: Path) -> None:
 
 
 def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]], list[InputError]]:
-    """Return leftovers, kept work, and errors about links below the data root.
-
-    Leftovers and folders of kept work are pairs: (path, folder of the artifact).
-    """
+    """Return leftovers and kept work, with their artifacts' folders, and link errors."""
     leftovers, kept, links = list[tuple[Path, Path]](), list[tuple[Path, Path]](), list[InputError]()
     for area in (*AREAS, "rebuilds"):
         for parent, names, files in os.walk(root / area):
@@ -312,10 +308,7 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named_by_user(folder: Path, manifest: Manifest) -> bool:
-    """Check whether a user pulled or copied an artifact, or built it from a path.
-
-    An artifact was built from a path if the build command in its manifest names a folder, a recipe file or an input.
-    """
+    """Check whether a user pulled, copied or, by the build command, named an artifact."""
     typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run")
     words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)

@@ -161,25 +161,16 @@ def _artifact_status(root: Path, target: Target, states: Mapping[str, State], ha
 
 
 def _find_partial_build(folder: Path) -> PartialBuild | None:
-    """Return the running or interrupted build of an artifact; None if neither exists.
-
-    The folders are listed before and after the lock is examined, because a build may end in between.
-    """
-    if not _partial_folders(folder):
-        return None
+    """Return the running or interrupted build of an artifact; None if neither exists."""
+    # first, since a build that ends before the folders are listed leaves none
     builder = lock_owner(folder)
-    folders = _partial_folders(folder)
+    folders = staging_folders(folder) or leftover_folders(folder, "old")
     if not folders:
         return None
     newest = folders[-1]
     shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS_FOLDER).glob("*/*.json"))))
     is_sealing = (newest / MANIFEST_FILE).exists()
     return PartialBuild(folders, shards, _last_write(newest), is_sealing, PULLED_KEY in read_plan(newest), builder)
-
-
-def _partial_folders(folder: Path) -> list[Path]:
-    """List staging directories or, if none exist, replaced folders; oldest first."""
-    return staging_folders(folder) or leftover_folders(folder, "old")
 
 
 def _last_write(folder: Path) -> datetime.datetime:

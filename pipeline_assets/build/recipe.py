@@ -68,10 +68,7 @@ class Recipe(RecipeSection):
                 yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
 
     def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
-        """Raise InputError if a local file that builds of `targets` need is unusable.
-
-        By default, all targets are checked; those that are up to date need no file.
-        """
+        """Raise InputError if a local file that builds of `targets` need is unusable."""
 
     def revisions(self) -> Sequence[tuple[str, str]]:
         """Return (dataset, commit) of every hub dataset that the recipe reads."""

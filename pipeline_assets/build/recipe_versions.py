@@ -37,12 +37,11 @@ class RecipeVersion:
 
     Attributes:
         path: File of the period's version, else of the newest version, else of the base recipe.
-        previous_path: File of the previous version, or of the base recipe if `path` is the first version; None if the
-            period has no version.
-        changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source
-            with changed files; empty if no version was written.
-        head_errors: Errors about datasets that keep their previous commits, because the head is unknown or the recipe
-            reads the dataset at several commits.
+        previous_path: File of the version before it, or of the base recipe; None if the period has no version.
+        changes: Lines `DATASET: OLD → NEW`, and a line for each local source with changed files; empty if no version
+            was written.
+        head_errors: Errors about datasets that keep their commits: the head is unknown, or the recipe reads several
+            commits.
     """
 
     path: Path
@@ -61,12 +60,11 @@ def find_or_write_version(
 ) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
 
-    A missing version is written if a dataset's head moved or a local source's files changed, except if a later period
-    has a version. If the version is still missing, `RecipeVersion.path` is the newest existing recipe file.
+    A missing version is written if a dataset's head moved or a local source's files changed, unless a later period has
+    a version. If none is written, `RecipeVersion.path` is the newest existing recipe file.
 
     Raises:
-        TransientError: The hub did not answer.
-        InputError: No dataset's head is known.
+        InputError: The hub did not answer, or no dataset's head is known.
         UsageError: The version would replace artifacts of the newest existing recipe file.
     """
     base = recipe_path(recipe_name, root)
@@ -125,10 +123,7 @@ def _file_changes(recipe: Recipe, root: Path) -> dict[Path, str]:
 
 
 def _raise_if_replacing(version: Recipe, earlier: Recipe, changed_folders: Collection[Path], base_path: Path) -> None:
-    """Raise UsageError if a version would replace artifacts of an earlier recipe.
-
-    `changed_folders` are folders of artifacts whose source files changed.
-    """
+    """Raise UsageError if a version would replace artifacts of an earlier recipe."""
     earlier_contents = {target.folder: target.recipe for target in earlier.targets()}
     for target in version.targets():
         is_changed = target.folder in changed_folders or earlier_contents.get(target.folder) != target.recipe

@@ -32,10 +32,9 @@ def write_new_recipe(
     """Write a recipe of `recipe_class` into a data root; return recipe and path.
 
     Raises:
-        UsageError: A value is invalid. Without `replace`, also: the data root has a different or edited recipe of this
-            name, or the recipe's folders contain other artifacts.
-        InputError: A local file that the build reads later is unusable. Without `replace`, also: an artifact in the
-            recipe's folders is damaged.
+        UsageError: A value is invalid; or, without `replace`, a different or edited recipe has this name, or the
+            recipe's folders contain other artifacts.
+        InputError: A local file that the build reads is unusable; or, without `replace`, an artifact is damaged.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = recipe_class.from_mapping(content, path)
@@ -56,11 +55,8 @@ def write_new_recipe(
 def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path:
     """Copy a recipe file to `recipes/NAME.yaml` in the data root; return that path.
 
-    The Python files of the recipe's own steps are copied, too.
-
-    Raises:
-        UsageError: `replace` is not set, and the data root has a different recipe of this name or a different file of a
-            step.
+    The Python files of the recipe's own steps are copied, too. Without `replace`, raise UsageError if the data root has
+    a different file of such a name.
     """
     kept = root / "recipes" / f"{recipe_name}.yaml"
     if path.absolute() != kept.absolute():

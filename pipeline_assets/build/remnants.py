@@ -35,8 +35,7 @@ class Remnant:
     """Folder that may contain forgotten rows.
 
     Attributes:
-        lock_path: Path to lock during removal: for artifacts, leftovers and kept work, the artifact's folder; for
-            downloads of a published set, the removal record; for other folders, None.
+        lock_path: Path to lock during removal: an artifact's folder or, for downloads, the removal record; else None.
         is_cached: Whether the folder contains cached bytes of a hub file, which a build may be fetching.
         is_manual: Whether only the user can remove the rows.
     """
@@ -53,11 +52,10 @@ class Remnant:
 
 
 def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iterator[Remnant]:
-    """Yield everything that may still contain forgotten rows.
+    """Yield everything that may still contain forgotten rows, artifacts first.
 
-    `affected_folders` are the folders that `compare_with_removal_list` returns. Their artifacts come first, followed by
-    exports, leftovers and kept work, caches, downloads, copies, previews and sources. An artifact inside another
-    affected artifact is yielded only if the rows of the inner artifact were published.
+    `affected_folders` are the folders that `compare_with_removal_list` returns. An artifact inside another affected
+    artifact is yielded only if its rows were published.
     """
     root, sealed = stores.lineage.root, stores.lineage.manifests
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.has_listed_rows}
@@ -112,10 +110,7 @@ def _find_exports(stores: RowStores, digests: Collection[str]) -> Iterator[Remna
 
 
 def _sealed_outside_areas(root: Path) -> Iterator[tuple[Path, Manifest]]:
-    """Yield (folder, manifest) of sealed folders outside `AREAS`, such as exports.
-
-    Artifacts inside another sealed folder, and artifacts of data roots below `root`, are skipped.
-    """
+    """Yield sealed folders outside `AREAS`, except nested ones and other data roots."""
     sealed: Path | None = None
     for top in sorted(root.iterdir()):
         if top.name not in _FOLDERS_WITHOUT_EXPORTS and not top.name.startswith("."):
@@ -136,8 +131,7 @@ def _hidden_folders(root: Path) -> Iterator[Path]:
 def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tuple[Manifest, Mapping[str, Any]]]:
     """Yield (manifest, entry) for each source file of the artifacts in `folders`.
 
-    The manifest belongs to the artifact or to a direct upstream artifact, and lists the file as an input. Artifacts of
-    kinds that do not apply the removal list are skipped.
+    The manifest is the artifact's or a direct input's. Kinds that do not apply the removal list are skipped.
     """
     lineage = stores.lineage
     for manifest in (lineage.manifests[folder] for folder in folders):

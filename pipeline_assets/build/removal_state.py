@@ -23,9 +23,8 @@ from pipeline_assets.spine.staging import PULLED_KEY
 class RemovalComparison(msgspec.Struct, frozen=True):
     """Comparison of an artifact with the removal list up to the entry `position`.
 
-    Attributes:
-        rows: Number of rows that match an entry, by file.
-        is_downstream: Whether the artifact was built from an artifact with such rows.
+    `rows` counts the rows that match an entry, by file; `is_downstream` is set if the artifact was built from such
+    rows.
     """
 
     position: str = ""

@@ -136,8 +136,7 @@ class Run:
     ) -> Self:
         """Return the settings from arguments, else CORPUSMILL_* variables, else defaults.
 
-        By default, `open_hub` opens the hub. Raise UsageError if a variable is invalid, or if the engine is Ray and Ray
-        is not installed.
+        Raise UsageError if a variable is invalid, or if the engine is Ray and Ray is not installed.
         """
         workers = WORKERS.read(variables) if workers is None else workers
         engine = cast(EngineName, ENGINE.read(variables))

@@ -36,13 +36,12 @@ class TargetOutcome:
 def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False) -> Iterator[TargetOutcome]:
     """Build targets in order, and yield the outcome of each.
 
-    `targets` are upstream first. Targets that are up to date are not built. A target that failed a check is not rebuilt
-    either, but its checks run again. A target that depends on a failed target is skipped, without an outcome.
+    `targets` are upstream first. Targets that are up to date are not built; after a failed check, only the
+    checks run again. A target that depends on a failed target is skipped, without an outcome.
 
-    Raises:
-        InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded and the other targets
-            are built, except in two cases: the error is a RetryableError other than DeniedError, or it is the first
-            failure and no target remains to be built.
+    Raise InputError if a build or a blocking check failed. With `keep_going`, the failure is yielded and the other
+    targets are built, unless the error is a RetryableError other than DeniedError, or the first failure with no target
+    left to build.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)

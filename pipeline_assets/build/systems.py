@@ -33,11 +33,8 @@ class Systems:
     """Systems by name, each with a page: a module that is imported on first use.
 
     A system's name is the value of `system` in recipes, and the first part of kinds' names and asset keys. A page
-    defines `RECIPE`, the class of the system's recipes, and `KINDS`, its kinds of artifacts.
-
-    Attributes:
-        pages: Module names by system.
-        kinds: Kinds of all systems by name.
+    defines `RECIPE`, the class of the system's recipes, and `KINDS`, its kinds of artifacts. `pages` has module names
+    by system; `kinds` has the kinds of all systems by name.
     """
 
     def __init__(self, pages: Mapping[str, str]) -> None:
@@ -49,8 +46,7 @@ class Systems:
     def add(self, name: str, page: str) -> None:
         """Add a system; call this before any of its recipes or artifacts is read.
 
-        `name` is also the folder of its artifacts in a data root; `page` is the import path of the module that
-        defines its kinds.
+        `name` is also its folder in a data root; `page` is the import path of the module that defines its kinds.
         """
         self.pages[name] = page
         AREAS.extend({name} - {*AREAS, "healing"})  # healing has older folders

@@ -58,9 +58,8 @@ CheckFunction = Callable[[Artifact, "Target", Path], Verdict]
 class Check:
     """Check of an artifact after its build.
 
-    Attributes:
-        description: The verified condition, as a sentence for the UI.
-        is_blocking: Whether a failure stops downstream builds; otherwise it is a warning.
+    `description` is a sentence for the UI. A failure stops downstream builds if `is_blocking`; otherwise it is a
+    warning.
     """
 
     name: str
@@ -77,10 +76,8 @@ Build = Callable[["Target", Run], Artifact]
 class Planner:
     """Functions that compute numbers of a build before it starts.
 
-    Attributes:
-        list_files: Lists the external files that a build needs; by default, the build needs only artifacts.
-        plan_tokens: Returns the planned number of tokens of a recipe, or None if the recipe sets no number.
-        describe_limits: Returns a line about the limits that a recipe sets; empty without limits.
+    `list_files` lists the external files that a build needs. `plan_tokens` returns the planned number of tokens of a
+    recipe; `describe_limits` a line about its limits, which may be empty.
     """
 
     list_files: Callable[["Target", Run], Listing] = lambda target, run: Listing()

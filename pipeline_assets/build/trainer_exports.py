@@ -51,8 +51,7 @@ class TrainerFormat(NamedTuple):
 
     Attributes:
         write: Function that writes the files into the staging directory of a job.
-        row_store_class: Class of the row stores that the format exports.
-        contents: Description of the rows, for errors.
+        row_store_class: Class of the row stores that the format exports; `contents` describes their rows in errors.
         options: Command-line options that the format uses.
         usage: Python code that reads the export.
     """

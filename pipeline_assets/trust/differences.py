@@ -19,9 +19,8 @@ StepVerdict = Literal["identical", "different", "damaged", "not rebuilt"]
 class FileFinding:
     """File that a rebuild changed, or whose sealed copy is damaged.
 
-    Attributes:
-        sealed, rebuilt: The file's entries in the sealed and the rebuilt manifest; None for a manifest without entry.
-        damage: Description of the sealed file's damage; None if it is intact, or was not read.
+    `sealed` and `rebuilt` are the file's entries in the manifests, or None without an entry. `damage` describes the
+    sealed file; it is None if the file is intact, or was not read.
     """
 
     path: str
@@ -39,8 +38,7 @@ class FileFinding:
 class VersionChange:
     """Changed version of the program, Python, the platform or a library.
 
-    `sealed` is the version that built the artifact. None stands for an unknown version, or for a library that is not
-    installed.
+    `sealed` is the version that built the artifact. None stands for an unknown or missing version.
     """
 
     name: str
@@ -52,9 +50,7 @@ class VersionChange:
 class RebuildStep:
     """Rebuild of one artifact, from the target that its manifest describes.
 
-    Attributes:
-        manifest: Manifest that the rebuild must produce.
-        sealed_folder: Folder of the sealed artifact; None if only a copy of the manifest exists.
+    `sealed_folder` is None if only a copy of the manifest exists.
     """
 
     target: Target
@@ -71,10 +67,8 @@ class StepOutcome:
             `not rebuilt` if an input is `different` or `not rebuilt`.
         rebuilt_manifest: New manifest; None if the artifact was not rebuilt.
         is_sealed_intact: Whether the sealed files were read and match their manifest.
-        file_findings: Files that differ in content, or are damaged.
         other_differences: Differences of counts, decisions and inputs, as lines of text.
         differently_stored_paths: Paths of files with equal content but different stored bytes, which count as equal.
-        version_changes: Versions that changed since the seal.
     """
 
     step: RebuildStep
@@ -88,10 +82,9 @@ class StepOutcome:
 
 
 def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, checks_sealed_files: bool) -> StepOutcome:
-    """Compare a rebuilt manifest with the sealed one.
+    """Compare a rebuilt manifest with the sealed one, on request with its files.
 
-    If `checks_sealed_files`, also read and check every sealed file. Raise RetryableError if the sealed artifact was
-    replaced during the rebuild.
+    Raise RetryableError if the sealed artifact was replaced during the rebuild.
     """
     sealed = step.manifest
     if step.sealed_folder is not None and read_manifest(step.sealed_folder) != sealed:

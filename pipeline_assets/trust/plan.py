@@ -53,10 +53,7 @@ class CapacityCheck:
 
 
 def check_disks(root: Path, cache_folder: Path, bytes_to_write: int, bytes_to_fetch: int) -> list[CapacityCheck]:
-    """Compare the free bytes of each disk with the bytes that a build needs.
-
-    The data root needs `bytes_to_write`, the hub cache `bytes_to_fetch`. If they share a disk, they need the sum on it.
-    """
+    """Compare free bytes with a build's, for the disks of data root and hub cache."""
     (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache_folder)
     if device == cache_device:
         return [CapacityCheck(root, bytes_to_write + bytes_to_fetch, free)]
@@ -130,11 +127,9 @@ class RecipePlan:
     Attributes:
         artifacts: Plans of the recipe's artifacts, upstream first.
         bytes_fetched_to_plan: Number of bytes of listings and footers that planning fetched.
-        bytes_to_fetch: Number of bytes that the build will fetch.
         disk_checks: Needed and free disk space; empty if everything is built.
         mixture: Estimate for the first packed set to build; None without such a set, or without a known source size.
-        kept_bytes: Estimated bytes of finished tasks that a build keeps for the next version; 0 unless the run's
-            `keep_work` is true.
+        kept_bytes: Estimated bytes of finished tasks that a build with `keep_work` keeps for the next version.
         missing_segment_tokens: Estimated tokens that all segments need of a corpus beyond those it has, by corpus.
     """
 
@@ -197,8 +192,7 @@ def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> se
 def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -> float:
     """Estimate the bytes of work that a build keeps for the next recipe version.
 
-    The estimate for the first corpus of a source includes the work of all corpora derived from it. Return 0 for any
-    other artifact, and for a corpus that is already built.
+    The estimate for the first corpus of a source includes all corpora derived from it, whose own estimates are 0.
     """
     target = status.target
     has_upstream_rows = any(upstream.kind.row_store_class is not None for upstream in target.upstream)
@@ -218,10 +212,7 @@ def _set_packed_bytes(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> Ar
 def _plan_target(
     status: ArtifactStatus, run: Run, bytes_to_fetch: dict[str, int], bytes_by_folder: dict[Path, float]
 ) -> ArtifactPlan:
-    """Plan one artifact, after all artifacts upstream of it.
-
-    Add the download size of each file to `bytes_to_fetch`, and the size of the stored text to `bytes_by_folder`.
-    """
+    """Plan one artifact; add to `bytes_to_fetch` by file, and to `bytes_by_folder`."""
     target = status.target
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
         if (manifest := read_manifest(run.root / upstream.folder)) is None:
@@ -253,10 +244,7 @@ def _stored_bytes(
     bytes_by_folder: Mapping[Path, float],
     files: Sequence[StoredFile] = (),
 ) -> float:
-    """Return the total size of `files`; if empty, estimate the artifact's stored size.
-
-    The estimate assumes that the artifact stores all text that it reads, compressed at zstd level 3.
-    """
+    """Return the size of `files`; without files, of all text read, at zstd level 3."""
     by_kind = Counter[str]()  # only one kind of input has the text
     for upstream in target.upstream:
         by_kind[upstream.kind.name] += round(bytes_by_folder.get(upstream.folder, 0))

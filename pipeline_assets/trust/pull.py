@@ -55,12 +55,9 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 
 @dataclasses.dataclass(frozen=True)
 class PullResult:
-    """Result of a pull.
+    """Result of a pull: number, bytes and manifests of pulled artifacts.
 
-    Attributes:
-        artifacts: Number of pulled artifacts.
-        present_artifacts: Number of artifacts that were present before.
-        bytes: Number of pulled bytes.
+    `present_artifacts` is the number of artifacts that were present before.
     """
 
     artifacts: int
@@ -70,16 +67,14 @@ class PullResult:
 
 
 def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: bool, log_every_s: float) -> PullResult:
-    """Pull a pointer's artifact into `folder`, and upstream artifacts into `root`.
+    """Pull a pointer's artifact into `folder`, and its inputs into `root`, if set.
 
-    Without a root, upstream artifacts are not pulled. Inputs come first, so that an interrupted pull leaves no artifact
-    without its inputs. An artifact is not pulled if the files in its folder have the sealed sizes and, with `replace`,
-    also the sealed content.
+    Inputs come first, so that an interrupted pull leaves no artifact without its inputs. An artifact is not pulled if
+    the files in its folder have the sealed sizes and, with `replace`, also the sealed content.
 
     Raises:
-        UsageError: A folder has a different or damaged artifact and `replace` is not set; a folder has files that are
-            not part of the artifact; a folder is inside another artifact; or two artifacts need the same folder. In
-            each of these cases, no artifact was pulled.
+        UsageError: A folder has a different or damaged artifact and `replace` is not set, has other files, or is inside
+            another artifact; or two artifacts need the same folder. No artifact was pulled.
         InputError: An object is missing or damaged; the message names it.
     """
     main, folder, entries = ref.artifacts[0].folder, folder.parent.resolve() / folder.name, dict[Path, RefEntry]()
@@ -173,10 +168,7 @@ def _pull_artifact(
 
 
 def _is_present(folder: Path, digest: str, hashes_files: bool) -> bool:
-    """Check whether a folder has the artifact `digest`, with intact files.
-
-    If `hashes_files`, the files are hashed; otherwise only their sizes are compared.
-    """
+    """Check whether a folder has an artifact, by the sizes or hashes of its files."""
     sealed = try_read_manifest(folder)
     if sealed is None or sealed.digest != digest or not is_seal_intact((folder / MANIFEST_FILE).read_bytes()):
         return False

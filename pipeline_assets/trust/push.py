@@ -46,10 +46,7 @@ class RefEntry(msgspec.Struct, frozen=True):
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """Parsed pointer file.
-
-    `artifacts` has the pushed artifact first, then its members, then its upstream artifacts.
-    """
+    """Parsed pointer file: the pushed artifact, its members, its upstream artifacts."""
 
     schema: str
     artifacts: tuple[RefEntry, ...]
@@ -93,14 +90,10 @@ def _path_in_root(folder: Path, root: Path) -> str:
 
 @dataclass(frozen=True)
 class PushResult:
-    """Result of a push.
+    """Result of a push: the pointer, and the number of its artifacts and their bytes.
 
-    Attributes:
-        ref: Pointer of the pushed artifact.
-        artifacts: Number of artifacts of this push.
-        bytes: Number of bytes of these artifacts.
-        sent_bytes: Number of bytes that the store lacked.
-        earlier_digest: Digest in the pointer before the push; None if the pointer was missing or damaged.
+    `sent_bytes` is the number of bytes that the store lacked. `earlier_digest` is the digest in the pointer before the
+    push; None if the pointer was missing or damaged.
     """
 
     ref: Ref
@@ -117,8 +110,7 @@ def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_eve
 
     Raises:
         UsageError: Nothing is sealed in `folder`, or an artifact is outside the data root `root`.
-        InputError: An artifact is missing or damaged, a file differs from its manifest, or another process has replaced
-            or removed the pointer since this push began.
+        InputError: An artifact is missing or damaged, or another process changed the pointer since this push began.
     """
     entries, objects, manifests = list[RefEntry](), dict[str, UploadFile](), dict[str, UploadFile]()
     with contextlib.ExitStack() as pinned:

@@ -42,10 +42,9 @@ class RebuildPlan:
     def __init__(self, folder: Path, root: Path, kinds: Kinds, with_upstream: bool) -> None:
         """Plan the rebuild of the artifact in `folder`.
 
-        Inputs are found by digest in the data root. `with_upstream` rebuilds all inputs. Otherwise, only members
-        (artifacts in the artifact's own folder) are rebuilt, and other inputs are used as sealed. Raise UsageError if
-        `folder` has no manifest, or this program cannot build a kind or its stage version. Raise InputError if the
-        manifest of another step is missing.
+        `with_upstream` rebuilds all inputs, which are found by digest in the data root; otherwise, only members are
+        rebuilt. Raise UsageError if `folder` has no manifest, or this program cannot build a kind or its stage version.
+        Raise InputError if the manifest of another step is missing.
         """
         requested = require_manifest(folder)
         self._errors: dict[Path, InputError] = {}  # about missing inputs, by folder of the target
@@ -183,8 +182,7 @@ class ScratchFolder:
 def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[ScratchFolder]:
     """Open the scratch folder of a rebuild under a lock.
 
-    `ticket` has the digest of the artifact, the options, and the versions of the program and libraries. The scratch
-    folder of an interrupted rebuild is emptied if that rebuild had another ticket, because its shards may differ.
+    It is emptied if an interrupted rebuild had another `ticket` (digest, options and versions): its shards may differ.
     """
     kept_path = root / _REBUILDS_FOLDER / name
     folder = kept_path.with_name(name + _UNFINISHED_SUFFIX)
@@ -221,16 +219,14 @@ class RebuildResult:
 def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> RebuildResult:
     """Rebuild an artifact from its manifest, and compare the copy with the original.
 
-    The sealed folder is not changed. An interrupted rebuild is continued.
-
-    `with_upstream` rebuilds inputs too, starting from the hub. Otherwise, sealed inputs are hashed, so that their
-    damage is not mistaken for a different build. `keep` keeps an identical copy; a different copy is always kept.
+    The sealed folder is not changed. An interrupted rebuild is continued. `with_upstream` rebuilds inputs too, starting
+    from the hub; otherwise, sealed inputs are hashed, so that their damage is not mistaken for a different build.
+    `keep` keeps an identical copy; a different copy is always kept.
 
     Raises:
-        RetryableError: The sealed artifact was replaced during the rebuild.
         UsageError: The folder has no artifact, or this program cannot build a kind or its stage version.
         InputError: An input is missing, damaged or cannot be fetched, the removal list lacks entries that a build
-            applied, or a build fails.
+            applied, a build fails, or the sealed artifact was replaced.
     """
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)
     removal_list = read_removals(run.root, applied_positions(step.manifest for step in plan.steps))

@@ -64,12 +64,10 @@ class VerificationScope:
     """Extent of a verification.
 
     Attributes:
-        root: Data root whose upstream artifacts and external inputs are verified, too; if None, only the artifact and
-            its members are verified.
+        root: Data root whose upstream artifacts and external inputs are verified, too; None verifies only the artifact
+            and its members.
         sample: Sample of the files to read; None reads all.
         checks_content: Whether to recompute content hashes of compressed and Parquet files; implied by `sample`.
-        threads: Number of threads that hash files.
-        log_every_s: Seconds between progress lines.
     """
 
     root: Path | None = None
@@ -87,7 +85,6 @@ class Verification:
         tasks: Hash tasks, one for each artifact file that has its sealed size.
         findings: All problems: damage, missing inputs, and changed files in local folders.
         scan_finding_count: Number of findings about manifests and files of artifacts, which come first in `findings`.
-        label_names: Function that returns the names of a kind's labels: files that no digest covers.
         hub_check, source_check: Checks of inputs in the hub cache and in local folders; None without a data root.
         content_results: Error for each file whose content hash was recomputed; None for a file whose hash matches.
         unread_content_count: Number of intact files whose content hash was not recomputed.

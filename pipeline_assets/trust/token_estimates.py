@@ -45,11 +45,7 @@ def missing_segment_tokens(
 def _estimate_tokens(
     target: Target, bytes_by_folder: Mapping[Path, float], built_manifests: Mapping[Path, Manifest | None]
 ) -> dict[str, int]:
-    """Estimate the tokens of each source upstream of a target; omit unknown sizes.
-
-    The size of a source comes from the text bytes in its manifest or, without a manifest, from its stored bytes.
-    `built_manifests` has the manifests, and `bytes_by_folder` the stored bytes, by folder of the corpus.
-    """
+    """Estimate the tokens of each source of a target, by its text or stored bytes."""
     tokens = dict[str, int]()
     for corpus in source_corpora(target):
         manifest = built_manifests.get(corpus.folder)

@@ -91,10 +91,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEnt
 
 
 def _check_spans(entry: InputEntry, folder: Path, artifact_digest: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add to `check` a file's hash tasks, and a finding for each span of wrong size.
-
-    If a build read the file (`was_read`), also add its name to `whole_files`, `partial_files` or `unavailable`.
-    """
+    """Add a file's hash tasks, wrong spans and, if read, its name to `check`."""
     check.listed_count += 1
     spans: list[hub_cache.Span] = []
     for path in folder.glob("*-*.*"):
@@ -162,10 +159,9 @@ class SourceFolderCheck(FilesCheck):
 def check_source_folders(
     manifests: Iterable[Manifest], external_inputs: Mapping[str, Sequence[InputEntry]], root: Path
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[InputEntry]]]:
-    """Compare source folders with manifest entries of input files.
+    """Compare source folders with manifest entries of input files, by artifact digest.
 
-    `external_inputs` maps artifact digests to entries. Return the check, and the part of `external_inputs` that was not
-    compared: entries of artifacts without a source folder.
+    Return the check, and the entries of artifacts without a source folder, which were not compared.
     """
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()

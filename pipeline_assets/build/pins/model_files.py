@@ -28,15 +28,11 @@ _FORMAT_FIX = "use a model in the format of transformers: config.json, and weigh
 
 
 def choose_model_files(sizes: Mapping[str, int], read_file: Callable[[str], bytes], where: str) -> ChosenFiles:
-    """Choose the files that loading a model needs.
+    """Choose the files that loading a model needs; `where` names the model in errors.
 
-    Args:
-        sizes: Sizes in bytes of all files of the model, by path.
-        read_file: Returns the content of a file; called only for the config and the index of the weights.
-        where: Name of the model in errors.
-
-    Raises:
-        InputError: The config or the safetensors weights are missing or unusable, or the model has its own code.
+    `sizes` has the sizes in bytes of all files of the model. `read_file` is called only for the config and the index of
+    the weights. Raise InputError if one of them, or the safetensors weights, are missing or unusable, or the model has
+    its own code.
     """
 
     def read_mapping(name: str) -> dict[str, Any]:
@@ -71,11 +67,7 @@ def choose_template_files(names: Iterable[str], where: str) -> ChosenFiles:
 
 
 def _weight_files(names: Set[str], read_mapping: Callable[[str], dict[str, Any]], where: str) -> set[str]:
-    """Return the names of safetensors files: a single file, or an index and shards.
-
-    `read_mapping` reads a JSON file; `where` is the model's name in errors. Raise InputError if the weights or one of
-    their shards are missing or not in safetensors.
-    """
+    """Return the names of the safetensors files: a single one, or an index and shards."""
     if WEIGHTS_FILE in names:
         return {WEIGHTS_FILE}
     if INDEX_FILE not in names:

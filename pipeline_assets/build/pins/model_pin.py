@@ -165,10 +165,9 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
 def template_files(
     pins: Sequence[Target], section: ChatTemplateSection | None, run: Run, staging: StagingDir
 ) -> Iterator[ChatTemplateFiles | None]:
-    """Yield the files of the pinned chat template, for use in the block.
+    """Yield the files of the chat template in `pins[0]`, or None without `section`.
 
-    `pins[0]` is the pin of the template. Yield None if `section` is None. The template's name in rows is `MODEL@COMMIT`
-    or, for a template from a folder, the beginning of the pin's digest.
+    The template's name in rows is `MODEL@COMMIT` or, for a template from a folder, the beginning of the pin's digest.
     """
     if section is None:
         yield None

@@ -77,8 +77,7 @@ class DocumentChanges:
     Attributes:
         part: Name of the compared members of two datasets; None if the artifacts' own rows are compared.
         changed: Documents whose text or tokens differ.
-        other_properties: Names of the compared properties other than text and tokens.
-        relabelled: Documents whose text or tokens are equal, but that differ in another property.
+        relabelled: Documents that differ only in one of the `other_properties`, which are named.
     """
 
     part: str | None
@@ -94,8 +93,7 @@ class DocumentChanges:
 class Comparison:
     """Differences between two artifacts of one kind; none if their digests are equal.
 
-    Attributes:
-        changes: Lines by topic: recipe, stage and tokenizer, upstream artifacts, input files, selected shards.
+    `changes` has lines by topic: recipe, stage and tokenizer, upstream artifacts, input files, selected shards.
     """
 
     a: Artifact
@@ -129,15 +127,13 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, max_sorted_rows: int = MAX_S
 
 
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
-    """Return stage, tokenizer, inputs and selected shards of an identity, by topic.
-
-    Names of input files omit the hub commit, so a file that is equal at two commits does not count as changed.
-    """
+    """Return stage, tokenizer, inputs and selected shards of an identity, by topic."""
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}
     return {
         "made_by": {"stage": str(identity.stage), "tokenizer": tokenizer},
         "made_from": {entry["name"]: entry["digest"] for entry in identity.upstream},
+        # Without the hub commit, so that a file that is equal at two commits has not changed.
         "files_read": {_COMMIT.sub(":", name): _describe_file(entry) for name, entry in files.items()},
         "shards_selected": {shard["path"]: shard["content_sha256"] for shard in identity.decisions.get("shards", [])},
     }
@@ -264,10 +260,7 @@ def _write_buckets(folder: Path, side: str, records: _Records, bucket_count: int
 
 
 def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pair rows with equal ids; return the row indices of the pairs in A and in B.
-
-    If an id is repeated, rows with equal contents are paired first, and then the remaining rows in stored order.
-    """
+    """Pair rows with equal ids, equal contents first; return their row indices."""
     matches = [_match_keys(a, b, ("high", "low", "text_high", "text_low"))]
     others_a, others_b = (np.delete(np.arange(len(rows)), used) for rows, used in zip((a, b), matches[0], strict=True))
     changed_a, changed_b = _match_keys(a[others_a], b[others_b], ("high", "low"))
@@ -277,10 +270,7 @@ def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def _match_keys(a: _Records, b: _Records, key_columns: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pair rows with equal keys; return the row indices of the pairs in A and in B.
-
-    Of the rows with equal keys, the first row of A is paired with the first row of B, the second with the second, etc.
-    """
+    """Pair rows with equal keys in stored order; return row indices in A and in B."""
     # Records 0 … len(a) - 1 are A's, the following ones B's.
     columns = [np.concatenate([a[name], b[name]]) for name in key_columns]
     order = np.lexsort(columns)  # stable; so of equal keys A's come first

@@ -142,10 +142,7 @@ class LayoutRows(ConversationRows):
 class _FolderRows(ConversationRows):
     """Rows in several folders, such as pools; a row may be in more than one folder.
 
-    Attributes:
-        folders_key: Key of the row's folders in `Fate.facts`.
-        outcome: Outcome for a row that is in a folder.
-        absent_outcome: Outcome for a row in no folder; `Fate.detail` lists its possible drop reasons.
+    `folders_key` names a row's folders in `Fate.facts`. `absent_outcome` is the outcome for a row in no folder.
     """
 
     reads_sources, repeats_rows = False, True

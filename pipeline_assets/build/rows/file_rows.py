@@ -106,8 +106,7 @@ def _column_struct(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> ty
 class FileRows(RowStore):
     """Rows in files of an artifact; `rows_by_file` maps paths to row counts, in order.
 
-    Attributes:
-        repeats_rows: Whether a row may be in files of several folders; a folder has the row at most once.
+    If `repeats_rows`, a row may be in files of several folders; a folder has the row at most once.
     """
 
     schema: ClassVar[RowSchema]

@@ -22,8 +22,7 @@ class FollowedRow:
     """A source row or document, with its fates in a corpus and downstream.
 
     Attributes:
-        store: Rows of the corpus that was read from the source files.
-        fate: Fate in this corpus.
+        store: Rows of the corpus that was read from the source files; `fate` is the fate in this corpus.
         part: Document in this corpus; None if no document came from the source row.
         rejects: Rejects of this corpus that have the document's id; empty if a source row is followed.
         downstream: Fates in downstream artifacts, nearest first; unknown fates are last.
@@ -39,9 +38,8 @@ class FollowedRow:
 def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedRow]:
     """Follow a source row into all artifacts that are derived from its file.
 
-    Raises:
-        InputError: No source lists the file, no corpus was built from the file, the file belongs to scored pools, or
-            an artifact is damaged.
+    Raise InputError if no source lists the file, no corpus was built from it, it belongs to scored pools, or an
+    artifact is damaged.
     """
     lineage = stores.lineage
     if lineage.manifest_errors:
@@ -164,8 +162,7 @@ def _follow_downstream(
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
-    All inputs of such an artifact are missing, and their kinds have no rows. If the kind of a missing input has rows,
-    `find_unsearchable` reports the artifact instead. Artifacts that read sources are skipped.
+    All their inputs are missing, and of kinds without rows; `find_unsearchable` reports inputs of kinds with rows.
     """
     lineage = stores.lineage
     for folder, summary in lineage.manifests.items():

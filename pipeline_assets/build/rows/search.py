@@ -19,10 +19,8 @@ _EXCERPT_CHARACTERS = 100
 class FoundRow(NamedTuple):
     """Search result: a source row, or a file that the corpus in `folder` did not read.
 
-    Attributes:
-        doc_id: Id of the document that contains the row; empty if none does.
-        place: Name of the file; if the file was read, also the position of the row in the file.
-        excerpt: Beginning of the document's text, or the reason why no document contains the row.
+    `doc_id` is empty if no document contains the row; `excerpt` is then the reason, else the beginning of its text.
+    `place` names the file and, if it was read, the position of the row.
     """
 
     doc_id: str
@@ -54,11 +52,7 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
 
 
 def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
-    """Find the files of a corpus whose path equals `query` or ends with it.
-
-    Returns:
-        Paths of the files, each with the reason why the corpus did not read it; "" if the corpus read the file.
-    """
+    """Map the files that `query` names to the reason why they were not read, or ""."""
     try:
         listing = corpus.listing(corpus.artifact.folder.name)
     except InputError:  # the listing is missing

@@ -18,10 +18,8 @@ from pipeline_assets.spine.manifest import Manifest
 class SourceListing:
     """Artifact that lists the files of a source, with the corpus read from them.
 
-    Attributes:
-        artifact: Raw pin or snapshot whose manifest lists the files.
-        corpus: Corpus that was read from these files, before any filter.
-        root: Data root of `artifact` and `corpus`.
+    `artifact` is the raw pin or snapshot whose manifest lists the files; `corpus` is not filtered yet. Both are in
+    `root`.
     """
 
     artifact: Artifact

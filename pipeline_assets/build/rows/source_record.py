@@ -26,13 +26,12 @@ _PLAIN_SUFFIXES = frozenset({".jsonl", ".ndjson", ".ndjsonl", ".json"})
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     """Return a row's bytes without its last newline, or a Parquet row as JSON.
 
-    If the position is a byte offset in uncompressed JSON lines on a hub, only the blocks with the row are fetched.
+    Of uncompressed JSON lines on a hub, only the blocks with the row are fetched, and the position is not checked.
     Other hub files are fetched whole.
 
     Raises:
         UsageError: The file is not JSON, CSV or Parquet, or changed after the build read it.
-        InputError: The file does not exist, or no row begins at the position. If only blocks of a hub file are fetched,
-            the position is not checked.
+        InputError: The file does not exist, or no row begins at the position.
     """
     name = row.path.name if isinstance(row, LocalRow) else row.path
     if detect_format(name) not in COLUMN_FORMATS:
@@ -54,11 +53,9 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
 
 def _find_record(file: SourceFile, offset: int) -> bytes:
-    """Return Parquet row `offset` as JSON, or the record that begins at byte `offset`.
-
-    The JSON values equal those of normalised rows, except that nulls in objects are kept.
-    """
+    """Return Parquet row `offset` as JSON, or the record that begins at byte `offset`."""
     if detect_format(file.name) == "parquet":
+        # The values equal those of normalised rows, except that nulls in objects are kept.
         value = replace_non_finite(to_json_value(read_row(file.path, offset)))
         return json.dumps(value, ensure_ascii=False).encode()
     records: Iterator[tuple[int, bytes]]

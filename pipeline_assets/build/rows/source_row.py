@@ -89,12 +89,11 @@ def format_place(row: AnySourceRow) -> str:
 def parse_row_address(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
-    Rows are numbered from 0 (see `LocalRow`), lines from 1. A relative path starts in the current folder. If the file
-    does not exist, the file in `files` whose path ends with the typed path is used.
+    Rows are numbered from 0 (see `LocalRow`), lines from 1. If the file does not exist, the file in `files` whose path
+    ends with the typed path is used.
 
-    Raises:
-        UsageError: The text has none of these forms, several of `files` match, or the file or line of a `path:line`
-            does not exist. The file of a `path#row` may be missing.
+    Raise UsageError if the text has another form, several of `files` match, or the file or line of a `path:line` is
+    missing.
     """
     if _HUB_FILE_START.match(text):
         return HubRow.parse(text)

@@ -30,8 +30,7 @@ class Part:
         source: Source or split that the document belongs to.
         shard, shard_row: File and row number from 0. For tokens, both refer to the corpus that contains the text.
         text: Text; in an artifact of tokens, the decoded ids, with special tokens written as their names.
-        column: Position of the part's first token in the row.
-        start: Position of the part's first token in the document.
+        column, start: Position of the part's first token in the row and in the document.
         tokens: Number of the part's tokens; None if unknown.
         record: Decoded row of the file, used by the row store; None if the artifact contains tokens.
     """
@@ -99,8 +98,7 @@ class Fate:
         detail: Reason, or the pools, subsets or draws of the row, as text; may be empty.
         place: Position in the artifact, as JSON; empty if unknown or if the artifact does not contain the row.
         row_number: Number of the first row with the document; None if unknown or missing.
-        facts: Further facts, as JSON.
-        lines: Outcome and facts as lines of text.
+        lines: Outcome and `facts` (as JSON) as lines of text.
     """
 
     artifact: Artifact
@@ -249,10 +247,9 @@ class RowStore(ABC):
         return {}
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
-        """Return (message, is_in_loss) for each Harmony message of a part.
+        """Return (message, is_in_loss) for each Harmony message; empty if malformed.
 
-        The list is empty if the text cannot be parsed. Return None if rows are not conversations, or if the row names
-        an unknown loss rule.
+        Return None if rows are not conversations, or if the row names an unknown loss rule.
         """
         return None
 

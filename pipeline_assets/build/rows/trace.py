@@ -54,8 +54,7 @@ class Token:
 class TracedText:
     """Text of a document; for tokens, the upstream text that was encoded.
 
-    Attributes:
-        derivation: Files and rows of the document in further upstream artifacts, nearest first.
+    `derivation` has files and rows of the document in further upstream artifacts, nearest first.
     """
 
     store: RowStore
@@ -73,9 +72,7 @@ class TracedText:
 class TracedRow:
     """A document of an artifact, traced to its source.
 
-    Attributes:
-        row_parts: Requested parts of the document, as (row, part) pairs.
-        token: The requested token; None if a row or document was requested.
+    `row_parts` are the requested parts of the document; `token` is None if a row or document was requested.
     """
 
     store: RowStore
@@ -88,9 +85,8 @@ class TracedRow:
 def trace_row(store: RowStore, row_number: int) -> list[TracedRow]:
     """Trace the parts of a row to their sources, in order.
 
-    Raises:
-        UsageError: The row is out of range.
-        InputError: An upstream artifact is missing or damaged, or contradicts the row.
+    Raise UsageError if the row is out of range; InputError if an upstream artifact is missing or damaged, or
+    contradicts it.
     """
     row = store.row_at(row_number)
     return [_trace(store, [(row, part)], None, not store.mixes_documents) for part in row.parts]
