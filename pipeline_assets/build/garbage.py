@@ -42,7 +42,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.kept_folder import kept_folder, kept_folder_target
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.lock import lock_owner, locked
+from pipeline_assets.spine.lock import lock_owner, locked, locked_path
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan
 from pipeline_assets.spine.staging import (
@@ -153,7 +153,8 @@ class Survey:
                         durable.remove(path)
             elif entry.folder == entry.artifact_folder:
                 with contextlib.suppress(InputError), locked(entry.folder, highest_fence(entry.folder)) as lock:
-                    if entry.folder.exists() and not any(map(_is_locked, entry.folder.rglob(".*.lock"))):
+                    members = (locked_path(path) for path in entry.folder.rglob(".*.lock"))
+                    if entry.folder.exists() and not any(lock_owner(member) is not None for member in members):
                         durable.rename(entry.folder, sibling_path(entry.folder, "building", lock.fence))
         now = self._survey_again()
         now._protected |= now._artifacts.keys() - now._hidden.keys()  # what could not be hidden keeps its inputs
@@ -324,7 +325,3 @@ def _input_digests(manifest: Manifest) -> set[str]:
 
 def _entry_digests(inputs: Iterable[Mapping[str, Any]], tokenizer: Mapping[str, Any] | None) -> set[str]:
     return {entry["digest"] for entry in inputs} | ({f"sha256:{tokenizer['sha256']}"} if tokenizer else set())
-
-
-def _is_locked(lock_file: Path) -> bool:
-    return lock_owner(lock_file.with_name(lock_file.name[1 : -len(".lock")])) is not None

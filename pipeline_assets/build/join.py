@@ -46,7 +46,9 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
         busy: list[str] = []
         for target in ready:
             try:
-                with _locked_unless_done(target, run):
+                is_done = target.is_up_to_date(run.root)
+                path = run.root / target.folder.with_name(f"{target.folder.name}.join")
+                with contextlib.nullcontext() if is_done else locked(path):
                     outcome = build_and_check(target, targets, run, len(targets) - len(pending) + 1)
             except BuilderBusyError as error:
                 busy.append(f"{target.role} ({error.what})")
@@ -61,10 +63,3 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
             logged = time.monotonic()
         time.sleep(pause_s * random.uniform(0.75, 1.25))
         pause_s = min(2 * pause_s, _MAX_PAUSE_S)
-
-
-def _locked_unless_done(target: Target, run: Run) -> contextlib.AbstractContextManager[object]:
-    """Return a context that locks a target, or does nothing for an up-to-date target."""
-    folder = run.root / target.folder
-    is_done = target.is_up_to_date(run.root)
-    return contextlib.nullcontext() if is_done else locked(folder.with_name(f"{folder.name}.join"))

@@ -100,7 +100,9 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
         if new is None and target.matches_recipe(root):
             raise UsageError(f"the recipe in this file built {target.folder}, the new one does not", path, fix)
         if new is not None and new.external_inputs is not None and new != target:
-            _raise_if_used(new, root)
+            sealed = try_read_manifest(root / new.folder)
+            if sealed is not None and Lineage(root).downstream(sealed.digest):
+                raise_if_occupied(new, root, replace=False)
 
 
 def _may_be_kept(target: Target, root: Path) -> bool:
@@ -109,10 +111,3 @@ def _may_be_kept(target: Target, root: Path) -> bool:
     if sealed is None or all(try_read_manifest(root / upstream.folder) for upstream in target.upstream):
         return False
     return target.has_settings_of(sealed.identity)
-
-
-def _raise_if_used(target: Target, root: Path) -> None:
-    """Raise UsageError if a build would replace an artifact that others depend on."""
-    sealed = try_read_manifest(root / target.folder)
-    if sealed is not None and Lineage(root).downstream(sealed.digest):
-        raise_if_occupied(target, root, replace=False)

@@ -21,7 +21,7 @@ from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.kept_folder import kept_folder_target
-from pipeline_assets.spine.lock import lock_owner, locked
+from pipeline_assets.spine.lock import lock_owner, locked, locked_path
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan
 from pipeline_assets.spine.staging import leftover_target, sibling_path
@@ -156,7 +156,7 @@ def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
             if entry.lock_path is None:
                 with contextlib.ExitStack() as locks:
                     for path in entry.folder.glob(".*.lock"):  # of rebuilds that run
-                        locks.enter_context(locked(path.with_name(path.name[1 : -len(".lock")])))
+                        locks.enter_context(locked(locked_path(path)))
                     durable.remove(entry.folder)
                 continue
             with locked(entry.lock_path, highest_fence(entry.lock_path)) as lock:

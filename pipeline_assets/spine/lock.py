@@ -123,6 +123,11 @@ def lock_path(target: Path) -> Path:
     return target.parent / f".{target.name}.lock"
 
 
+def locked_path(lock_file: Path) -> Path:
+    """Return the path that a lock file locks: the inverse of `lock_path`."""
+    return lock_file.with_name(lock_file.name[1 : -len(".lock")])
+
+
 def _open_locked(path: Path, target: Path) -> int:
     """Lock the lock file and return its descriptor; retry if the file was replaced.
 

@@ -157,10 +157,10 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     bytes_by_folder = dict[Path, float]()
     artifacts = [_plan_target(status, run, bytes_to_fetch, bytes_by_folder) for status in statuses]
     fetched, written = sum(bytes_to_fetch.values()), sum(plan.bytes_to_write for plan in artifacts)
-    is_built = all(status.matches_recipe for status in statuses)
-    disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
-    packed = [status.target for status in statuses if "pack" in status.target.recipe and not status.matches_recipe]
     texts = {status.target.folder: status.manifest for status in statuses if status.matches_recipe}
+    to_build = [status.target for status in statuses if not status.matches_recipe]
+    disk_checks = check_disks(run.root, hub.cache, written, fetched) if to_build else []
+    packed = [target for target in to_build if "pack" in target.recipe]
     mixtures = {target.folder: plan_mixture(target, bytes_by_folder, texts) for target in packed}
     artifacts = [_set_packed_bytes(plan, mixtures.get(plan.status.target.folder)) for plan in artifacts]
     kept = _folders_kept_if_equal(statuses, run.root)
@@ -168,9 +168,9 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     mixture = next(iter(mixtures.values()), None)
     kept_bytes = round(sum(_kept_bytes(status, bytes_by_folder) for status in statuses)) if run.keep_work else 0
     missing = dict[str, int]()
-    for status in statuses:
-        if "segments" in status.target.recipe and not status.matches_recipe:
-            missing |= missing_segment_tokens(status.target, bytes_by_folder, texts, run.root)
+    for target in to_build:
+        if "segments" in target.recipe:
+            missing |= missing_segment_tokens(target, bytes_by_folder, texts, run.root)
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes, missing)
 
 

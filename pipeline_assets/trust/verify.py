@@ -69,13 +69,7 @@ def read_and_check(verification: Verification) -> None:
     """
     _hash_files(verification)
     _check_contents(verification)
-    if verification.findings:
-        _raise_if_replaced(verification)
-
-
-def _raise_if_replaced(verification: Verification) -> None:
-    """Raise RetryableError if an artifact of the chain was replaced since the scan."""
-    for artifact in verification.chain.artifacts:
+    for artifact in verification.chain.artifacts if verification.findings else ():
         with contextlib.suppress(OSError):
             if _is_unchanged(verification, artifact):
                 continue

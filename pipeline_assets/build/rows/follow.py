@@ -11,7 +11,7 @@ from pipeline_assets.build.rows.store import Fate, Part, RowStore, UpstreamRow, 
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.readers.row_positions import has_numbered_rows
 from pipeline_assets.corpus.readers.source_folder import input_folder_path
-from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.rejects import Reject
@@ -91,12 +91,10 @@ def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
 
 def _find_listings(lineage: Lineage) -> Iterator[Artifact]:
     """Yield the artifacts that list input files, except evaluation sets."""
-    for folder, summary in lineage.manifests.items():
-        has_files = any("bytes" in entry for entry in summary.identity.inputs)
-        if has_files and summary.identity.stage.name != EVALUATION_STAGE.name:
-            manifest = read_manifest(folder)
-            if manifest is not None:
-                yield Artifact(folder, manifest)
+    for folder, manifest in lineage.manifests.items():
+        has_files = any("bytes" in entry for entry in manifest.identity.inputs)
+        if has_files and manifest.identity.stage.name != EVALUATION_STAGE.name:
+            yield Artifact(folder, manifest)
 
 
 def _find_corpora(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:

@@ -10,6 +10,7 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.metadata_file import REBUILD
 
 # Kinds of inputs from which an artifact gets no row.
@@ -27,19 +28,20 @@ class RowStores:
 
     def for_artifact(self, artifact: Artifact) -> RowStore | None:
         """Return the row store of an artifact; None if its kind has no rows or is unknown."""
-        kind = self.kinds.get(artifact.manifest.kind)
-        return None if kind is None or kind.row_store_class is None else kind.row_store_class(artifact, self.lineage)
+        rows = self._row_class(artifact.manifest)
+        return None if rows is None else rows(artifact, self.lineage)
 
     def source_row_stores(self) -> Iterator[RowStore]:
         """Yield the row stores of the artifacts that were read from source files."""
-        for folder, rows in self._source_row_classes():
-            yield rows(open_artifact(folder), self.lineage)
+        return (rows(open_artifact(folder), self.lineage) for folder, rows in self._source_row_classes().items())
 
-    def _source_row_classes(self) -> Iterator[tuple[Path, type[RowStore]]]:
-        for folder, summary in self.lineage.manifests.items():
-            kind = self.kinds.get(summary.kind)
-            if kind is not None and kind.row_store_class is not None and kind.row_store_class.reads_sources:
-                yield folder, kind.row_store_class
+    def _row_class(self, manifest: Manifest) -> type[RowStore] | None:
+        kind = self.kinds.get(manifest.kind)
+        return None if kind is None else kind.row_store_class
+
+    def _source_row_classes(self) -> dict[Path, type[RowStore]]:
+        classes = ((folder, self._row_class(manifest)) for folder, manifest in self.lineage.manifests.items())
+        return {folder: rows for folder, rows in classes if rows is not None and rows.reads_sources}
 
     def find_unsearchable(self, skipped_folders: Collection[Path] = ()) -> dict[Path, str]:
         """Return folders whose rows cannot be searched, each with a missing input's name.
@@ -47,7 +49,7 @@ class RowStores:
         The rows of an artifact cannot be searched if an input of the artifact, or of an upstream artifact, is missing
         in the data root. Inputs that contribute no rows, and folders in `skipped_folders`, are ignored.
         """
-        searched = {folder for folder, _ in self._source_row_classes()}
+        searched = self._source_row_classes()
         waiting = [
             (folder, manifest, entry["name"])
             for folder, manifest in self.lineage.manifests.items()
@@ -69,14 +71,13 @@ class RowStores:
         The removal list was not applied to such rows, for example to rows of published pools.
         """
         sealed, reached = self.lineage.manifests, set[Path]()
-        waiting = [folder for folder, _ in self._source_row_classes()]
+        waiting = [*self._source_row_classes()]
         while waiting:
             folder = waiting.pop()
             if folder not in reached:
                 reached.add(folder)
                 waiting += [downstream for downstream, _ in self.lineage.downstream(sealed[folder].digest)]
-        kinds = {folder: self.kinds.get(sealed[folder].kind) for folder in sealed.keys() - reached}
-        return sorted(folder for folder, kind in kinds.items() if kind is not None and kind.row_store_class is not None)
+        return sorted(folder for folder in sealed.keys() - reached if self._row_class(sealed[folder]) is not None)
 
 
 def _gives_rows(name: str) -> bool:

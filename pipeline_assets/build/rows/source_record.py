@@ -1,6 +1,5 @@
 """Records of source rows: the bytes of a row, or JSON for a row of Parquet."""
 
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -49,34 +48,28 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     if PurePosixPath(name).suffix in _PLAIN_SUFFIXES and not is_line_number:
         return _fetch_line(row.dataset, row.commit, file, row.row, hub)
     fetched = SourceFile(hub.fetch(row.dataset, row.commit, file).path, name, file.size)
-    return _read_numbered_line(fetched, row.row) if is_line_number else _find_record(fetched, row.row)
+    return _find_record(fetched, row.row, is_line_number)
 
 
-def _find_record(file: SourceFile, offset: int) -> bytes:
-    """Return Parquet row `offset` as JSON, or the record that begins at byte `offset`."""
+def _find_record(file: SourceFile, position: int, is_line_number: bool = False) -> bytes:
+    """Return a Parquet row as JSON, the record at a byte, or a line that is not blank."""
     if detect_format(file.name) == "parquet":
         # The values equal those of normalised rows, except that nulls in objects are kept.
-        value = replace_non_finite(to_json_value(read_row(file.path, offset)))
+        value = replace_non_finite(to_json_value(read_row(file.path, position)))
         return json.dumps(value, ensure_ascii=False).encode()
     records: Iterator[tuple[int, bytes]]
-    if detect_format(file.name) == "csv":
+    if is_line_number:
+        records = enumerate(line for _, line in split_lines(line_blocks(file, 0), None) if line.strip())
+    elif detect_format(file.name) == "csv":
         records = ((place, content) for place, content, _ in read_csv(file)[1])
     elif is_array_or_multiline_file(file):
         records = file_values(file)
     else:
-        records = split_lines(line_blocks(file, 0 if is_compressed(file) else offset), None)
-    record = next((content for place, content in records if place == offset), None)
+        records = split_lines(line_blocks(file, 0 if is_compressed(file) else position), None)
+    record = next((content for place, content in records if place == position), None)
     if record is None:
-        raise InputError(f"no row begins at byte {offset:,}", file.path, "check that the file is the one that was read")
-    return record.rstrip(b"\r\n")
-
-
-def _read_numbered_line(file: SourceFile, number: int) -> bytes:
-    """Return a line by its number from 0, not counting blank lines."""
-    lines = (line for _, line in split_lines(line_blocks(file, 0), None) if line.strip())
-    record = next(itertools.islice(lines, number, None), None)
-    if record is None:
-        raise InputError(f"row {number:,} not found", file.path, "check that the file is the one that was read")
+        what = f"row {position:,} not found" if is_line_number else f"no row begins at byte {position:,}"
+        raise InputError(what, file.path, "check that the file is the one that was read")
     return record.rstrip(b"\r\n")
 
 

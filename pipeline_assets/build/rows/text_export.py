@@ -1,6 +1,6 @@
 """Exports of documents as one plain file of JSON lines or of text lines."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -31,12 +31,12 @@ def write_txt(corpus: Artifact, path: Path) -> int:
     document. The file is compressed if its name ends with .gz, .bz2, .xz, .zst or .zstd. The file gets its name only
     when it is complete. Raise UsageError if `path` is a folder or is in a sealed artifact.
     """
-    return _write_converted(corpus, path, lambda lines: "".join(f"{line}\n" for line in _decode_texts(lines)).encode())
 
+    def convert(lines: bytes) -> bytes:
+        texts = (" ".join(document.text.splitlines()) for document in _decoder.decode_lines(lines))
+        return "".join(f"{text}\n" for text in texts if text.strip(_ASCII_BLANKS)).encode()
 
-def _decode_texts(lines: bytes) -> Iterator[str]:
-    texts = (" ".join(document.text.splitlines()) for document in _decoder.decode_lines(lines))
-    return (text for text in texts if text.strip(_ASCII_BLANKS))
+    return _write_converted(corpus, path, convert)
 
 
 def check_output_format(path: Path, option: str, format_: Format) -> None:
