@@ -11,7 +11,7 @@ from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK
 from pipeline_assets.build.pins.source_pin import pin_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.store import DisplayNames
+from pipeline_assets.build.rows.row_values import DisplayNames
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, check_listed_files, input_folder

@@ -19,7 +19,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.follow import FollowedRow
     from pipeline_assets.build.rows.search import FoundRow
-    from pipeline_assets.build.rows.store import TextSource
+    from pipeline_assets.build.rows.source_listing import TextSource
     from pipeline_assets.corpus.dedup.decision import DocumentGroup, GroupMember
 
 _EXCERPT_CHARACTERS = 300

@@ -17,7 +17,8 @@ from pipeline_assets.spine.visible import VISIBLE_TABLE
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
-    from pipeline_assets.build.rows.store import Row, RowStore
+    from pipeline_assets.build.rows.row_values import Row
+    from pipeline_assets.build.rows.store import RowStore
 
 _MAX_CHARACTERS = 2_000
 _LOSS_MARK, _MARGIN = "▌ ", "  "

@@ -20,8 +20,9 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.follow import FollowedRow
+    from pipeline_assets.build.rows.row_values import Fate, Part, Row
+    from pipeline_assets.build.rows.source_listing import TextSource
     from pipeline_assets.build.rows.source_row import AnySourceRow
-    from pipeline_assets.build.rows.store import Fate, Part, Row, TextSource
     from pipeline_assets.build.rows.trace import TracedRow
 
 

@@ -19,7 +19,8 @@ from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.rows.comparison import compare
 from pipeline_assets.build.rows.conversations import PoolRows, SubsetRows
 from pipeline_assets.build.rows.row_stores import open_rows, preview
-from pipeline_assets.build.rows.store import TextSource, UpstreamRow
+from pipeline_assets.build.rows.source_listing import TextSource
+from pipeline_assets.build.rows.store import UpstreamRow
 from pipeline_assets.build.rows.trace import trace_id, trace_row
 from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target

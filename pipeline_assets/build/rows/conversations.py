@@ -8,16 +8,9 @@ from typing import Any, ClassVar
 from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedRows
 from pipeline_assets.build.rows.documents import OTHER_PROPERTIES, DocumentRows, SourceRows
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.source_listing import SourceListing
-from pipeline_assets.build.rows.store import (
-    DisplayNames,
-    Fate,
-    Part,
-    TextSource,
-    UpstreamRow,
-    make_text_source,
-    reject_summary,
-)
+from pipeline_assets.build.rows.row_values import DisplayNames, Fate, Part, reject_summary
+from pipeline_assets.build.rows.source_listing import SourceListing, TextSource
+from pipeline_assets.build.rows.store import UpstreamRow
 from pipeline_assets.corpus.chat_templates.marked_text import parse_row, uses_chat_template
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
@@ -95,7 +88,7 @@ class ConversationRows(FileRows):
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         file, row = self.source_place(part)
         if self.upstream_class is None:
-            return make_text_source(self.listing(part.source), file, [row], license_tag(part), "row: license")
+            return self.listing(part.source).text_source(file, [row], license_tag(part), "row: license")
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
         return self.upstream_class(self.lineage.open_by_digest(digest), self.lineage).upstream_row_for_source(file, row)
@@ -205,7 +198,7 @@ class SubsetRows(_FolderRows):
                 return UpstreamRow(rows, rows.row_number(file, row))
         [raw] = [artifact for name, artifact in self._open_inputs(split) if name.startswith(_RAW_PREFIX)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
-        return make_text_source(listing, file, [row], license_tag(part), "row: license")
+        return listing.text_source(file, [row], license_tag(part), "row: license")
 
     def drop_reasons(self, values: Mapping[str, Any]) -> list[str]:
         """List possible drop reasons; none for a row without a score, as by `max_rows`."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pipeline_assets.build.rows.documents import OTHER_PROPERTIES, DocumentRows
-from pipeline_assets.build.rows.store import DisplayNames, Fate, Part, reject_summary
+from pipeline_assets.build.rows.row_values import DisplayNames, Fate, Part, reject_summary
 from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
 from pipeline_assets.corpus.document import Document

@@ -6,7 +6,9 @@ from itertools import chain
 import msgspec
 
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.store import DisplayNames, Part, TextSource, UpstreamRow, make_text_source
+from pipeline_assets.build.rows.row_values import DisplayNames, Part
+from pipeline_assets.build.rows.source_listing import TextSource
+from pipeline_assets.build.rows.store import UpstreamRow
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS_FOLDER
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -52,7 +54,7 @@ class DocumentRows(FileRows):
         document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
         rows = _source_rows(meta, _has_answers(listing.corpus))
-        return make_text_source(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
+        return listing.text_source(meta.source_file, rows, document.license_tag, meta.license_evidence)
 
 
 class SourceRows(DocumentRows):

@@ -10,16 +10,9 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from pipeline_assets.build.rows.store import (
-    ComparableRow,
-    Fate,
-    Part,
-    Row,
-    RowStore,
-    TextSource,
-    UpstreamRow,
-    make_text_source,
-)
+from pipeline_assets.build.rows.row_values import ComparableRow, Fate, Part, Row
+from pipeline_assets.build.rows.source_listing import TextSource
+from pipeline_assets.build.rows.store import RowStore, UpstreamRow
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_rows import read_line
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -159,7 +152,7 @@ class FileRows(RowStore):
 
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         file, row = self.source_place(part)
-        return make_text_source(self.listing(part.source), file, [row], "not stated", "recipe")
+        return self.listing(part.source).text_source(file, [row], "not stated", "recipe")
 
     def source_place(self, part: Part) -> tuple[str, int]:
         """Return the name of a part's source file, and the row in this file."""

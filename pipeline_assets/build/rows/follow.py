@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.build.rows.row_values import Fate, Part, reject_summary
 from pipeline_assets.build.rows.source_listing import SourceListing, input_file_name, source_name, unread_reason
 from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
-from pipeline_assets.build.rows.store import Fate, Part, RowStore, UpstreamRow, reject_summary
+from pipeline_assets.build.rows.store import RowStore, UpstreamRow
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.readers.row_positions import has_numbered_rows
 from pipeline_assets.corpus.readers.source_folder import input_folder_path

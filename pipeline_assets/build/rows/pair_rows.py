@@ -3,17 +3,9 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from pipeline_assets.build.rows.store import (
-    ComparableRow,
-    DisplayNames,
-    Fate,
-    Part,
-    Row,
-    RowStore,
-    TextSource,
-    UpstreamRow,
-    make_text_source,
-)
+from pipeline_assets.build.rows.row_values import ComparableRow, DisplayNames, Fate, Part, Row
+from pipeline_assets.build.rows.source_listing import TextSource
+from pipeline_assets.build.rows.store import RowStore, UpstreamRow
 from pipeline_assets.corpus.parallel_text.pair_model import parse_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
 from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, SampledPair, read_sample
@@ -61,7 +53,7 @@ class PairRows(RowStore):
         return super().find_reject(file, row) or ("not_in_the_sample", unknown)
 
     def origin(self, part: Part) -> TextSource:
-        return make_text_source(self.listing(part.source), part.record.file, [part.record.row], "not stated", "recipe")
+        return self.listing(part.source).text_source(part.record.file, [part.record.row], "not stated", "recipe")
 
 
 class EncodedPairs(RowStore):

@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.build.rows.store import Row, RowStore
+from pipeline_assets.build.rows.row_values import Row
+from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.target import Kinds
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.data_root import find_data_root

@@ -15,6 +15,23 @@ from pipeline_assets.spine.manifest import Manifest
 
 
 @dataclass(frozen=True)
+class TextSource:
+    """Rows of a hub file or a local file, from which a text came.
+
+    Attributes:
+        rows: Rows in the order of the text, for example a question and its answers.
+        digest: Hash of the file according to the listing.
+        license_evidence: Basis of the licence tag, for example `recipe` or `row: license`.
+    """
+
+    file: str
+    rows: tuple[AnySourceRow, ...]
+    digest: str
+    license_tag: str
+    license_evidence: str
+
+
+@dataclass(frozen=True)
 class SourceListing:
     """Artifact that lists the files of a source, with the corpus read from them.
 
@@ -45,6 +62,11 @@ class SourceListing:
                 return entry
         fix = "run `corpusmill verify`, then rebuild the artifact"
         raise InputError(f"manifest does not list {name}", self.artifact.folder, fix)
+
+    def text_source(self, file: str, positions: Sequence[int], license_tag: str, evidence: str) -> TextSource:
+        """Return the source of a text that came from rows of a file, in order."""
+        rows = tuple(self.row_address(file, row) for row in positions)
+        return TextSource(file, rows, self.file_entry(file)["digest"], license_tag, evidence)
 
 
 def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListing:

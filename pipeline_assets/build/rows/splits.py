@@ -7,16 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_assets.build.rows.documents import DocumentRows
-from pipeline_assets.build.rows.store import (
-    ComparableRow,
-    DisplayNames,
-    Fate,
-    Part,
-    Row,
-    RowStore,
-    UpstreamRow,
-    reject_summary,
-)
+from pipeline_assets.build.rows.row_values import ComparableRow, DisplayNames, Fate, Part, Row, reject_summary
+from pipeline_assets.build.rows.store import RowStore, UpstreamRow
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row

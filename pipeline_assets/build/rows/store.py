@@ -2,14 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pipeline_assets.build.rows.source_listing import SourceListing, find_listing
-from pipeline_assets.build.rows.source_row import AnySourceRow
+from pipeline_assets.build.rows.row_values import ComparableRow, DisplayNames, Fate, Part, Row
+from pipeline_assets.build.rows.source_listing import SourceListing, TextSource, find_listing
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -19,125 +16,6 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.rejects import Reject
-
-
-@dataclass(frozen=True)
-class Part:
-    """Content of one document in a row: all of it, or some of its tokens.
-
-    Attributes:
-        id: Id of the document or of the normalised row.
-        source: Source or split that the document belongs to.
-        shard, shard_row: File and row number from 0. For tokens, both refer to the corpus that contains the text.
-        text: Text; in an artifact of tokens, the decoded ids, with special tokens written as their names.
-        column, start: Position of the part's first token in the row and in the document.
-        tokens: Number of the part's tokens; None if unknown.
-        record: Decoded row of the file, used by the row store; None if the artifact contains tokens.
-    """
-
-    id: str
-    source: str
-    shard: str
-    shard_row: int
-    text: str
-    column: int = 0
-    start: int = 0
-    tokens: int | None = None
-    record: Any = field(default=None, repr=False, compare=False)
-
-
-@dataclass(frozen=True)
-class Row:
-    """Row of an artifact, numbered from 0 over all files in manifest order.
-
-    Attributes:
-        first_token: Position of the row's first token in the token file; None for rows of text and pairs.
-        token_ids: Token ids without padding; None for rows of text.
-        padding: Number of padding tokens after `token_ids`.
-    """
-
-    number: int
-    parts: tuple[Part, ...]
-    first_token: int | None = None
-    token_ids: NDArray[Any] | None = None
-    padding: int = 0
-
-
-@dataclass(frozen=True)
-class TextSource:
-    """Rows of a hub file or a local file, from which a text came.
-
-    Attributes:
-        rows: Rows in the order of the text, for example a question and its answers.
-        digest: Hash of the file according to the listing.
-        license_evidence: Basis of the licence tag, for example `recipe` or `row: license`.
-    """
-
-    file: str
-    rows: tuple[AnySourceRow, ...]
-    digest: str
-    license_tag: str
-    license_evidence: str
-
-
-@dataclass(frozen=True)
-class ComparableRow:
-    """Values of a row for comparisons: text or tokens as bytes, and other columns."""
-
-    id: str
-    content: bytes
-    other_columns: bytes = b""
-
-
-@dataclass(frozen=True)
-class Fate:
-    """Outcome for a document or source row in one artifact, such as `dropped`.
-
-    Attributes:
-        outcome: `kept`, `dropped` or another outcome that this kind of artifact defines.
-        detail: Reason, or the pools, subsets or draws of the row, as text; may be empty.
-        place: Position in the artifact, as JSON; empty if unknown or if the artifact does not contain the row.
-        row_number: Number of the first row with the document; None if unknown or missing.
-        lines: Outcome and `facts` (as JSON) as lines of text.
-    """
-
-    artifact: Artifact
-    outcome: str
-    detail: str = ""
-    place: Mapping[str, Any] = field(default_factory=dict)
-    row_number: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    lines: Sequence[str] = ()
-
-    @property
-    def summary(self) -> str:
-        """Place of the row in the artifact; if unknown, the outcome with the reason."""
-        outcome = self.outcome.replace("_", " ")
-        if not self.place:
-            is_named = self.detail.startswith(outcome)
-            return self.detail if is_named else f"{outcome}: {self.detail}" if self.detail else outcome
-        if "sequence" in self.place:
-            return "sequence {sequence:,}, tokens {first_token:,} to {last_token:,}".format(**self.place)
-        return f"{outcome}, {self.place['shard']} row {self.place['shard_row']:,}"
-
-
-@dataclass(frozen=True)
-class DisplayNames:
-    """Words for a kind's artifacts and rows in the output of commands.
-
-    Attributes:
-        json_key: Key of the kind's artifacts in JSON.
-        excerpt: Word that introduces the excerpt of a row's text.
-        other_properties: Properties that are compared in addition to the text; empty if none.
-        contents: Plural noun for the rows in error messages.
-    """
-
-    artifact: str
-    json_key: str
-    row: str = "document"
-    excerpt: str = "text"
-    other_properties: str = ""
-    contents: str = "documents"
 
 
 class RowStore(ABC):
@@ -273,21 +151,3 @@ class UpstreamRow:
     def part(self) -> Part:
         [part] = self.store.row_at(self.number).parts
         return part
-
-
-def reject_summary(reject: Reject) -> str:
-    """Format the reason of a reject with its detail."""
-    return reject.reason + (f" ({reject.detail})" if reject.detail else "")
-
-
-def make_text_source(
-    listing: SourceListing, file: str, positions: Sequence[int], license_tag: str, evidence: str
-) -> TextSource:
-    """Return a TextSource of rows in a file, with the digest that the listing states."""
-    source_rows = tuple(listing.row_address(file, row) for row in positions)
-    return TextSource(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)
-
-
-def encode_document(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
-    """Return a document's tokens and its end-of-document token, shape (tokens + 1,)."""
-    return np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document_id))

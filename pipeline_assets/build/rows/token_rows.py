@@ -15,17 +15,9 @@ import msgspec
 import pydantic
 
 from pipeline_assets.build.rows.documents import DocumentRows
+from pipeline_assets.build.rows.row_values import ComparableRow, DisplayNames, Fate, Part, Row, reject_summary
 from pipeline_assets.build.rows.source_listing import input_for_source
-from pipeline_assets.build.rows.store import (
-    ComparableRow,
-    DisplayNames,
-    Fate,
-    Part,
-    Row,
-    RowStore,
-    UpstreamRow,
-    reject_summary,
-)
+from pipeline_assets.build.rows.store import RowStore, UpstreamRow
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, PackedSet, Segment, open_packed
 from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
 from pipeline_assets.corpus.packing.drawn_documents import DocumentDraw, find_document_draws

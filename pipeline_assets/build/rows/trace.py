@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.build.rows.store import Part, Row, RowStore, TextSource, UpstreamRow, encode_document
+from pipeline_assets.build.rows.row_values import Part, Row
+from pipeline_assets.build.rows.source_listing import TextSource
+from pipeline_assets.build.rows.store import RowStore, UpstreamRow
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -122,7 +124,7 @@ def _trace(store: RowStore, row_parts: Sequence[tuple[Row, Part]], position: int
     text = _trace_text(store, row_parts[0][1])
     token, tokenizer = None, store.tokenizer
     if tokenizer is not None:
-        ids = encode_document(tokenizer, text.part.text)
+        ids = np.append(tokenizer.encode([text.part.text]).ids, np.int32(tokenizer.end_of_document_id))
         for row, part in row_parts:
             tokens = part.tokens or 0
             own = row.token_ids[part.column : part.column + tokens] if row.token_ids is not None else ids[:0]

@@ -22,9 +22,9 @@ from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.build.rows.follow import FollowedRow, follow_document, follow_source
 from pipeline_assets.build.rows.row_stores import RowStores
-from pipeline_assets.build.rows.source_listing import merged_row_ranges
+from pipeline_assets.build.rows.row_values import Fate
+from pipeline_assets.build.rows.source_listing import TextSource, merged_row_ranges
 from pipeline_assets.build.rows.source_row import HubRow
-from pipeline_assets.build.rows.store import Fate, TextSource
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage

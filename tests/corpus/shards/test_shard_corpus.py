@@ -17,7 +17,7 @@ from shards_build import by_model, manual, shard_documents
 from word_tokenizer import write_tokenizer
 from wrong_tokenizer import wrong_gigatoken
 
-from pipeline_assets.build.rows.store import Part
+from pipeline_assets.build.rows.row_values import Part
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard
