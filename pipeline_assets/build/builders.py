@@ -69,7 +69,7 @@ def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
 
 
 def _link_earlier_files(staging: StagingDir, target: Target, run: Run) -> BuildResult | None:
-    """Link the files of the previous recipe's artifact if it matches; else return None."""
+    """Link the files of the previous recipe's artifact, if it matches the target."""
     if run.find_previous_folder is None:
         return None
     try:

@@ -26,14 +26,11 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class BuildReport:
-    """Result of a build; nothing was built if the artifact `was_current`.
-
-    `checks` are the results of the checks that ran: none if the artifact was up to date and no rerun was requested.
-    """
+    """Result of a build."""
 
     artifact: Artifact
-    was_current: bool
-    checks: Sequence[CheckResult]
+    was_current: bool  # the artifact already matched its recipe, so nothing was built
+    checks: Sequence[CheckResult]  # empty if the artifact was up to date and no rerun was requested
 
 
 def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:

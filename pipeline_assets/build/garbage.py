@@ -65,14 +65,11 @@ _MIN_CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks it
 
 @dataclass(frozen=True)
 class Garbage:
-    """Folder that nothing needs: an artifact, its leftovers or kept work, or a cache.
-
-    `artifact_folder` is the path of the artifact that owns `folder`, or None for a cache. The artifact can be missing.
-    """
+    """Folder that nothing needs: an artifact, its leftovers or kept work, or a cache."""
 
     folder: Path
     reason: str
-    artifact_folder: Path | None = None
+    artifact_folder: Path | None = None  # of the artifact, perhaps missing, that owns `folder`; None for a cache
 
 
 class Survey:

@@ -34,23 +34,14 @@ DisplayState = Literal["current", "failed", "stale", "damaged", "missing", "buil
 
 @dataclass(frozen=True)
 class PartialBuild:
-    """Running or interrupted build of an artifact, with its unfinished folders.
+    """Running or interrupted build of an artifact, with its unfinished folders."""
 
-    Attributes:
-        folders: Staging directories, oldest first; if none exist, replaced folders that are yet to be removed.
-        finished_shards: Number of finished shards by stage, in the newest folder; sorted by stage name.
-        last_write: Time of the last change of the newest folder, its plan or its receipts.
-        is_sealing: Whether all shards are built and the seal has begun.
-        is_pull: Whether the build is a pull from a store. A run does not continue a pull.
-        builder: Running builder; None if no process holds the lock.
-    """
-
-    folders: Sequence[Path]
-    finished_shards: Mapping[str, int]
-    last_write: datetime.datetime
-    is_sealing: bool
-    is_pull: bool
-    builder: Builder | None
+    folders: Sequence[Path]  # staging directories, oldest first; if none exist, replaced folders to be removed
+    finished_shards: Mapping[str, int]  # by stage, in the newest folder; sorted by stage name
+    last_write: datetime.datetime  # of the newest folder, its plan or its receipts
+    is_sealing: bool  # all shards are built, and the seal has begun
+    is_pull: bool  # from a store; a run does not continue a pull
+    builder: Builder | None  # None if no process holds the lock
 
 
 @dataclass(frozen=True)
@@ -66,19 +57,15 @@ class ArtifactSize:
 class ArtifactStatus:
     """State of the artifact of one target, for `status` and the UI.
 
-    Attributes:
-        display_state: `building` if a process builds the artifact; `interrupted` if folders of an ended build remain
-            and the sealed artifact does not match its recipe; otherwise equal to `sealed_state`.
-        sealed_state: State of the sealed artifact, even while it is being rebuilt.
-        reason: Why `sealed_state` is failed, stale, damaged or missing; None if it is current.
-        manifest: Manifest of the sealed artifact; None if it is missing or unreadable.
+    `display_state` is `building` if a process builds the artifact; `interrupted` if folders of an ended build remain
+    and the sealed artifact does not match its recipe; otherwise equal to `sealed_state`.
     """
 
     target: Target
     display_state: DisplayState
-    sealed_state: State
-    reason: str | None
-    manifest: Manifest | None
+    sealed_state: State  # of the sealed artifact, even while it is being rebuilt
+    reason: str | None  # why `sealed_state` is failed, stale, damaged or missing; None if it is current
+    manifest: Manifest | None  # None if missing or unreadable
     size: ArtifactSize
     sealed_at: datetime.datetime | None
     partial_build: PartialBuild | None

@@ -33,21 +33,12 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class RecipeVersion:
-    """Recipe file that `find_or_write_version` found or wrote for a period.
+    """Recipe file that `find_or_write_version` found or wrote for a period."""
 
-    Attributes:
-        path: File of the period's version, else of the newest version, else of the base recipe.
-        previous_path: File of the version before it, or of the base recipe; None if the period has no version.
-        changes: Lines `DATASET: OLD → NEW`, and a line for each local source with changed files; empty if no version
-            was written.
-        head_errors: Errors about datasets that keep their commits: the head is unknown, or the recipe reads several
-            commits.
-    """
-
-    path: Path
-    previous_path: Path | None = None
-    changes: list[str] = field(default_factory=list)
-    head_errors: list[InputError] = field(default_factory=list)
+    path: Path  # of the period's version, else of the newest version, else of the base recipe
+    previous_path: Path | None = None  # of the version before, or the base recipe; None if the period has no version
+    changes: list[str] = field(default_factory=list)  # `DATASET: OLD → NEW`, and a line per changed local source
+    head_errors: list[InputError] = field(default_factory=list)  # about datasets that keep their commits
 
 
 def period_start(moment: datetime, period: Period) -> str:

@@ -32,19 +32,13 @@ _FOLDERS_WITHOUT_EXPORTS = {CACHE_FOLDER, OBJECT_CACHE_FOLDER, REMOVALS_FOLDER, 
 
 @dataclass(frozen=True)
 class Remnant:
-    """Folder that may contain forgotten rows.
-
-    Attributes:
-        lock_path: Path to lock during removal: an artifact's folder or, for downloads, the removal record; else None.
-        is_cached: Whether the folder contains cached bytes of a hub file, which a build may be fetching.
-        is_manual: Whether only the user can remove the rows.
-    """
+    """Folder that may contain forgotten rows."""
 
     folder: Path
     reason: str
-    lock_path: Path | None = None
-    is_cached: bool = False
-    is_manual: bool = False
+    lock_path: Path | None = None  # locked during removal: an artifact's folder or, for downloads, the removal record
+    is_cached: bool = False  # contains cached bytes of a hub file, which a build may be fetching
+    is_manual: bool = False  # only the user can remove the rows
 
     @property
     def is_artifact(self) -> bool:

@@ -21,15 +21,11 @@ from pipeline_assets.spine.staging import PULLED_KEY
 
 
 class RemovalComparison(msgspec.Struct, frozen=True):
-    """Comparison of an artifact with the removal list up to the entry `position`.
-
-    `rows` counts the rows that match an entry, by file; `is_downstream` is set if the artifact was built from such
-    rows.
-    """
+    """Comparison of an artifact with the removal list up to the entry `position`."""
 
     position: str = ""
-    rows: dict[str, int] = {}
-    is_downstream: bool = False
+    rows: dict[str, int] = {}  # number of rows that match an entry, by file
+    is_downstream: bool = False  # of an artifact with such rows
 
     @property
     def has_listed_rows(self) -> bool:

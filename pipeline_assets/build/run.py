@@ -84,33 +84,18 @@ _MIN_PARALLEL_BYTES = 6 << 20  # of compressed shards: half a second of work, an
 
 @dataclass(frozen=True)
 class Run:
-    """Settings of a build.
-
-    Attributes:
-        root: Data root.
-        settings: Settings of the engine: workers, memory, compression level.
-        hub: Hub to read from; None if nothing is read from a hub.
-        replace: Whether a build may replace an artifact that is damaged or does not match its recipe.
-        wait_s: Seconds to wait while another process builds the same artifact; 0 raises BuilderBusyError immediately.
-        publishes: Whether publications are uploaded to the hub; False in a rebuild.
-        remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
-        find_previous_folder: Function that maps a role to the folder of an earlier recipe's artifact. If that artifact
-            matches the target, a build links its files. None links no files.
-        removals: Removal list of a build; None reads the list of the data root.
-        keep_work: Whether to keep finished tasks next to each artifact, for reuse by its next version; None keeps
-            them only for dated versions of a recipe.
-    """
+    """Settings of a build."""
 
     root: Path
     settings: RunSettings
-    hub: HubFiles | None = None
-    replace: bool = False
-    wait_s: float = 0
-    publishes: bool = True
-    remote_launcher: "RemoteLauncherFactory | None" = None
-    find_previous_folder: FolderFinder | None = None
-    removals: Removals | None = None
-    keep_work: bool | None = None
+    hub: HubFiles | None = None  # None if nothing is read from a hub
+    replace: bool = False  # a build may replace an artifact that is damaged or does not match its recipe
+    wait_s: float = 0  # while another process builds the same artifact, before BuilderBusyError is raised
+    publishes: bool = True  # publications are uploaded to the hub; False in a rebuild
+    remote_launcher: "RemoteLauncherFactory | None" = None  # scores shards elsewhere; None scores on this machine
+    find_previous_folder: FolderFinder | None = None  # of an earlier artifact, whose files a build links if it matches
+    removals: Removals | None = None  # of a build; None reads the list of the data root
+    keep_work: bool | None = None  # finished tasks, for the next version; None keeps them only for dated versions
 
     @functools.cached_property
     def _applied_positions(self) -> Mapping[str, str]:

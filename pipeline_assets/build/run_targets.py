@@ -17,20 +17,13 @@ from pipeline_assets.spine.manifest import Manifest
 
 @dataclass(frozen=True)
 class TargetOutcome:
-    """Outcome of one target.
-
-    Attributes:
-        manifest: Manifest of the sealed artifact; None if the target failed, or was skipped because it lacks an input.
-        was_current: Whether the artifact already matched its recipe, so nothing was built.
-        checks: Results of the checks; empty if the target failed, was up to date or was skipped.
-        failure: Error of the build or of a blocking check; None if neither failed.
-    """
+    """Outcome of one target."""
 
     target: Target
-    manifest: Manifest | None
-    was_current: bool
-    checks: tuple[CheckResult, ...] = ()
-    failure: InputError | None = None
+    manifest: Manifest | None  # None if the target failed, or was skipped because it lacks an input
+    was_current: bool  # the artifact already matched its recipe, so nothing was built
+    checks: tuple[CheckResult, ...] = ()  # empty if the target failed, was up to date or was skipped
+    failure: InputError | None = None  # of the build or of a blocking check
 
 
 def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False) -> Iterator[TargetOutcome]:

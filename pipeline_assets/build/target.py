@@ -56,16 +56,12 @@ CheckFunction = Callable[[Artifact, "Target", Path], Verdict]
 
 @dataclass(frozen=True)
 class Check:
-    """Check of an artifact after its build.
-
-    `description` is a sentence for the UI. A failure stops downstream builds if `is_blocking`; otherwise it is a
-    warning.
-    """
+    """Check of an artifact after its build."""
 
     name: str
-    description: str
+    description: str  # the verified condition, as a sentence for the UI
     evaluate: CheckFunction
-    is_blocking: bool = True
+    is_blocking: bool = True  # a failure stops downstream builds; otherwise it is a warning
 
 
 Build = Callable[["Target", Run], Artifact]
@@ -76,8 +72,8 @@ Build = Callable[["Target", Run], Artifact]
 class Planner:
     """Functions that compute numbers of a build before it starts.
 
-    `list_files` lists the external files that a build needs. `plan_tokens` returns the planned number of tokens of a
-    recipe; `describe_limits` a line about its limits, which may be empty.
+    `list_files` lists external files; `plan_tokens` returns None, and `describe_limits` an empty text, if the recipe
+    sets none.
     """
 
     list_files: Callable[["Target", Run], Listing] = lambda target, run: Listing()
@@ -93,40 +89,24 @@ class Planner:
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of artifact: its build, its checks and its views.
+    """Kind of artifact: its build, its checks and its views."""
 
-    Attributes:
-        name: `system/artifact`.
-        build: Builds a target without reading a recipe file, because `rebuild` reads its targets from manifests.
-        description: Markdown for the UI; the first line is a summary.
-        checks: Checks of each artifact of the kind. The first one verifies the files; the others run only if it passes.
-        formats: Formats of its files, as shown in the UI.
-        external_inputs: Returns a sealed artifact's input files if they are local and in no artifact; else None.
-        labels: Names of files that no digest covers, because they contain a time or a path.
-        row_store_class: Class that reads and traces its rows; None if it has no rows.
-        preview: Returns the preview table of the UI; None shows the first rows.
-        after_build: Writes files outside the artifact, even if the artifact was up to date.
-        planner: Plans a build from its recipe and its external files.
-        dagster_pool: Dagster pool that limits parallel builds; builds that read a hub use the pool `hub` instead.
-        keeps_all_documents: Checks whether a recipe keeps all documents unchanged; a build then links the input files.
-        applies_removals: Whether its build leaves out the rows on the removal list of the data root.
-    """
-
-    name: str
+    name: str  # `system/artifact`
     stage: StageVersion
-    build: Build
-    description: str
-    checks: tuple[Check, ...]
-    formats: frozenset[str] = frozenset()
+    build: Build  # reads no recipe file, because `rebuild` reads its targets from manifests
+    description: str  # Markdown for the UI; the first line is a summary
+    checks: tuple[Check, ...]  # the first one verifies the files; the others run only if it passes
+    formats: frozenset[str] = frozenset()  # of its files, as shown in the UI
+    # Returns a sealed artifact's input files if they are local and in no artifact.
     external_inputs: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
-    labels: tuple[str, ...] = ()
-    row_store_class: "type[RowStore] | None" = None
-    preview: Callable[[Artifact], list[dict[str, str]]] | None = None
-    after_build: Callable[[Artifact], object] | None = None
+    labels: tuple[str, ...] = ()  # names of files that no digest covers, because they contain a time or a path
+    row_store_class: "type[RowStore] | None" = None  # reads and traces its rows; None if it has no rows
+    preview: Callable[[Artifact], list[dict[str, str]]] | None = None  # table of the UI; None shows the first rows
+    after_build: Callable[[Artifact], object] | None = None  # writes other files, even if the artifact was up to date
     planner: Planner = Planner()
-    dagster_pool: str = "cpu"
-    keeps_all_documents: Callable[[Mapping[str, Any]], bool] = lambda recipe: False
-    applies_removals: bool = False
+    dagster_pool: str = "cpu"  # limits parallel builds; builds that read a hub use the pool `hub` instead
+    keeps_all_documents: Callable[[Mapping[str, Any]], bool] = lambda recipe: False  # a build then links files
+    applies_removals: bool = False  # its build leaves out the rows on the removal list of the data root
 
     @property
     def short_name(self) -> str:
@@ -165,41 +145,24 @@ Kinds = Mapping[str, Kind]
 
 @dataclass(frozen=True)
 class Target:
-    """Artifact that a recipe requests.
-
-    Attributes:
-        name: Name in messages and in the manifest; not in the digest.
-        folder: Path relative to the data root.
-        recipe: Only the recipe values that its bytes depend on; any other value would cause needless rebuilds.
-        tokenizer: Family and sha256 of the tokenizer; None if unused.
-        partition: Key of the partition; None if its kind has none.
-        name_key: Recipe key that messages suggest to change if the folder is occupied.
-        copy_name: File name of the manifest's copy for git; None if it is not copied.
-        intended_use: Use of the artifact, for the provenance; recipes with different uses can share the artifact.
-        external_inputs: Local input files that are in no artifact; None if it has no such files.
-        checked_against: Artifacts that its checks read, but its build does not.
-        count_limit: Limit of the recipe on the artifact's counts; None if the recipe sets none.
-        is_external: Whether another recipe builds the target; such a target is never stale.
-        is_output: Whether the recipe names the target as an output; it is then never marked as intermediate.
-        is_intermediate: Whether it is compressed for speed, since only the next steps of its recipe read it.
-    """
+    """Artifact that a recipe requests."""
 
     kind: Kind
-    name: str
-    folder: Path
-    recipe: Mapping[str, Any]
+    name: str  # in messages and in the manifest; not in the digest
+    folder: Path  # relative to the data root
+    recipe: Mapping[str, Any]  # only values that the bytes depend on; any other would cause needless rebuilds
     upstream: tuple["Target", ...] = ()
-    tokenizer: Mapping[str, Any] | None = None
-    partition: str | None = None
-    name_key: str = "name"
-    copy_name: str | None = None
-    intended_use: Mapping[str, Any] | None = None
-    external_inputs: ExternalInputs | None = None
-    checked_against: tuple["Target", ...] = ()
-    count_limit: CountLimit | None = None
-    is_external: bool = False
-    is_output: bool = False
-    is_intermediate: bool = field(default=False, compare=False)
+    tokenizer: Mapping[str, Any] | None = None  # family and sha256; None if unused
+    partition: str | None = None  # key; None if the kind has no partitions
+    name_key: str = "name"  # recipe key that messages suggest to change if the folder is occupied
+    copy_name: str | None = None  # file name of the manifest's copy for git; None if it is not copied
+    intended_use: Mapping[str, Any] | None = None  # for the provenance; recipes of different uses can share it
+    external_inputs: ExternalInputs | None = None  # local input files that are in no artifact
+    checked_against: tuple["Target", ...] = ()  # artifacts that its checks read, but its build does not
+    count_limit: CountLimit | None = None  # of the recipe on the artifact's counts
+    is_external: bool = False  # another recipe builds the target; such a target is never stale
+    is_output: bool = False  # the recipe names the target as an output; it is then never marked as intermediate
+    is_intermediate: bool = field(default=False, compare=False)  # compressed for speed: only the next steps read it
 
     @property
     def stage(self) -> StageVersion:

@@ -47,20 +47,13 @@ _MAX_TOKENS, _OLMO_FILE = (1 << 62) - 1, "tokens.npy"
 
 
 class TrainerFormat(NamedTuple):
-    """Format of an export.
+    """Format of an export."""
 
-    Attributes:
-        write: Function that writes the files into the staging directory of a job.
-        row_store_class: Class of the row stores that the format exports; `contents` describes their rows in errors.
-        options: Command-line options that the format uses.
-        usage: Python code that reads the export.
-    """
-
-    write: Callable[[Job], BuildResult]
-    row_store_class: type[FileRows]
-    contents: str
-    options: frozenset[str]
-    usage: str
+    write: Callable[[Job], BuildResult]  # writes the files into the staging directory of a job
+    row_store_class: type[FileRows]  # of the row stores that the format exports
+    contents: str  # description of the rows, for errors
+    options: frozenset[str]  # on the command line that the format uses
+    usage: str  # Python code that reads the export
 
 
 def _write_tokens(job: Job) -> BuildResult:

@@ -17,16 +17,12 @@ StepVerdict = Literal["identical", "different", "damaged", "not rebuilt"]
 
 @dataclass(frozen=True)
 class FileFinding:
-    """File that a rebuild changed, or whose sealed copy is damaged.
-
-    `sealed` and `rebuilt` are the file's entries in the manifests, or None without an entry. `damage` describes the
-    sealed file; it is None if the file is intact, or was not read.
-    """
+    """File that a rebuild changed, or whose sealed copy is damaged."""
 
     path: str
-    sealed: FileContent | None
-    rebuilt: FileContent | None
-    damage: str | None
+    sealed: FileContent | None  # entry in the sealed manifest
+    rebuilt: FileContent | None  # entry in the rebuilt manifest
+    damage: str | None  # of the sealed file; None if it is intact, or was not read
 
     @property
     def matches_manifest(self) -> bool:
@@ -36,48 +32,37 @@ class FileFinding:
 
 @dataclass(frozen=True)
 class VersionChange:
-    """Changed version of the program, Python, the platform or a library.
-
-    `sealed` is the version that built the artifact. None stands for an unknown or missing version.
-    """
+    """Changed version of the program, Python, the platform or a library."""
 
     name: str
-    sealed: str | None
-    current: str | None
+    sealed: str | None  # that built the artifact; None if unknown
+    current: str | None  # None if not installed
 
 
 @dataclass(frozen=True)
 class RebuildStep:
-    """Rebuild of one artifact, from the target that its manifest describes.
-
-    `sealed_folder` is None if only a copy of the manifest exists.
-    """
+    """Rebuild of one artifact, from the target that its manifest describes."""
 
     target: Target
-    manifest: Manifest
-    sealed_folder: Path | None
+    manifest: Manifest  # that the rebuild must produce
+    sealed_folder: Path | None  # None if only a copy of the manifest exists
 
 
 @dataclass(frozen=True)
 class StepOutcome:
     """Outcome of a rebuild step.
 
-    Attributes:
-        verdict: `identical` or `different` by digest; `damaged` if the digests are equal, but sealed files are damaged;
-            `not rebuilt` if an input is `different` or `not rebuilt`.
-        rebuilt_manifest: New manifest; None if the artifact was not rebuilt.
-        is_sealed_intact: Whether the sealed files were read and match their manifest.
-        other_differences: Differences of counts, decisions and inputs, as lines of text.
-        differently_stored_paths: Paths of files with equal content but different stored bytes, which count as equal.
+    `verdict` is `identical` or `different` by digest; `damaged` if the digests are equal, but sealed files are damaged;
+    `not rebuilt` if an input is `different` or `not rebuilt`.
     """
 
     step: RebuildStep
     verdict: StepVerdict
-    rebuilt_manifest: Manifest | None = None
-    is_sealed_intact: bool = False
-    file_findings: Sequence[FileFinding] = ()
-    other_differences: Sequence[str] = ()
-    differently_stored_paths: Sequence[str] = ()
+    rebuilt_manifest: Manifest | None = None  # None if the artifact was not rebuilt
+    is_sealed_intact: bool = False  # the sealed files were read and match their manifest
+    file_findings: Sequence[FileFinding] = ()  # files that differ in content, or are damaged
+    other_differences: Sequence[str] = ()  # of counts, decisions and inputs, as lines of text
+    differently_stored_paths: Sequence[str] = ()  # of files with equal content, which count as equal
     version_changes: Sequence[VersionChange] = ()
 
 

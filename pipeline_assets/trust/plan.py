@@ -68,13 +68,10 @@ def _disk_space(path: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class HubSample:
-    """Numbers of files, row groups and rows that a build reads from a hub dataset.
+    """Numbers of files, row groups and rows that a build reads from a hub dataset."""
 
-    `files` is the number of files with row groups to read; `files_listed` is the number of all input files.
-    """
-
-    files: int
-    files_listed: int
+    files: int  # with row groups to read
+    files_listed: int  # all input files
     row_groups: int
     rows: int
 
@@ -90,20 +87,15 @@ class HubSample:
 class ArtifactPlan:
     """Plan of one artifact.
 
-    Attributes:
-        figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
-        sample: Part of a hub dataset that the build reads; None for other inputs, or if already built.
-        listing_bytes: Size in bytes of the JSON that lists the input files in the manifest.
-        disk_bytes: Estimated bytes on the disk; None if the kind has no rows, or the artifact is already built.
-        is_kept_if_equal: Whether the artifact is stale only because inputs are missing or damaged. A build keeps the
-            artifact if the rebuilt inputs are equal to the earlier inputs.
+    If `is_kept_if_equal`, it is stale only because inputs are missing or damaged: a build keeps it if the rebuilt
+    inputs are equal to the earlier ones.
     """
 
     status: ArtifactStatus
-    figures: Mapping[str, Forecast] = field(default_factory=dict)
-    sample: HubSample | None = None
-    listing_bytes: int = 0
-    disk_bytes: int | None = None
+    figures: Mapping[str, Forecast] = field(default_factory=dict)  # planned numbers, such as `tokens`; empty if built
+    sample: HubSample | None = None  # that the build reads; None for other inputs, or if already built
+    listing_bytes: int = 0  # of the JSON that lists the input files in the manifest
+    disk_bytes: int | None = None  # estimate; None if the kind has no rows, or the artifact is built
     is_kept_if_equal: bool = False
 
     @property
@@ -122,24 +114,15 @@ class ArtifactPlan:
 
 @dataclass(frozen=True)
 class RecipePlan:
-    """Plan of a recipe.
+    """Plan of a recipe."""
 
-    Attributes:
-        artifacts: Plans of the recipe's artifacts, upstream first.
-        bytes_fetched_to_plan: Number of bytes of listings and footers that planning fetched.
-        disk_checks: Needed and free disk space; empty if everything is built.
-        mixture: Estimate for the first packed set to build; None without such a set, or without a known source size.
-        kept_bytes: Estimated bytes of finished tasks that a build with `keep_work` keeps for the next version.
-        missing_segment_tokens: Estimated tokens that all segments need of a corpus beyond those it has, by corpus.
-    """
-
-    artifacts: Sequence[ArtifactPlan]
-    bytes_fetched_to_plan: int
-    bytes_to_fetch: int
-    disk_checks: Sequence[CapacityCheck]
-    mixture: MixtureEstimate | None = None
-    kept_bytes: int = 0
-    missing_segment_tokens: Mapping[str, int] = field(default_factory=dict)
+    artifacts: Sequence[ArtifactPlan]  # upstream first
+    bytes_fetched_to_plan: int  # listings and footers that planning fetched
+    bytes_to_fetch: int  # by the build
+    disk_checks: Sequence[CapacityCheck]  # empty if everything is built
+    mixture: MixtureEstimate | None = None  # of the first packed set to build; None if no source size is known
+    kept_bytes: int = 0  # estimate of finished tasks that a build with `keep_work` keeps for the next version
+    missing_segment_tokens: Mapping[str, int] = field(default_factory=dict)  # estimate by corpus
 
     @property
     def artifacts_to_build(self) -> list[ArtifactPlan]:

@@ -55,14 +55,11 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 
 @dataclasses.dataclass(frozen=True)
 class PullResult:
-    """Result of a pull: number, bytes and manifests of pulled artifacts.
+    """Result of a pull."""
 
-    `present_artifacts` is the number of artifacts that were present before.
-    """
-
-    artifacts: int
-    present_artifacts: int
-    bytes: int
+    artifacts: int  # pulled
+    present_artifacts: int  # present before
+    bytes: int  # pulled
     manifests: tuple[Manifest, ...]
 
 

@@ -30,15 +30,12 @@ _QUIET_S = 1.0
 
 
 class RefEntry(msgspec.Struct, frozen=True):
-    """Artifact in a pointer: its folder, relative to the data root, and its digest.
+    """Artifact in a pointer."""
 
-    `manifest` is the sha256 of the manifest file; `checks` is the sha256 of the check record, or None without a record.
-    """
-
-    folder: str
+    folder: str  # relative to the data root
     digest: str
-    manifest: str
-    checks: str | None
+    manifest: str  # sha256 of the manifest file
+    checks: str | None  # sha256 of the check record; None without a record
 
     def is_part_of(self, main: "RefEntry") -> bool:
         """Check whether this is the artifact `main` or one of its members."""
@@ -90,17 +87,13 @@ def _path_in_root(folder: Path, root: Path) -> str:
 
 @dataclass(frozen=True)
 class PushResult:
-    """Result of a push: the pointer, and the number of its artifacts and their bytes.
-
-    `sent_bytes` is the number of bytes that the store lacked. `earlier_digest` is the digest in the pointer before the
-    push; None if the pointer was missing or damaged.
-    """
+    """Result of a push."""
 
     ref: Ref
-    artifacts: int
-    bytes: int
-    sent_bytes: int
-    earlier_digest: str | None
+    artifacts: int  # of this push
+    bytes: int  # of these artifacts
+    sent_bytes: int  # that the store lacked
+    earlier_digest: str | None  # in the pointer before; None if the pointer was missing or damaged
 
 
 def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_every_s: float) -> PushResult:

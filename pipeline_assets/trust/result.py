@@ -61,47 +61,31 @@ TaskState = Literal["as_sealed", "not_read", "damaged"]
 
 @dataclass(frozen=True)
 class VerificationScope:
-    """Extent of a verification.
+    """Extent of a verification."""
 
-    Attributes:
-        root: Data root whose upstream artifacts and external inputs are verified, too; None verifies only the artifact
-            and its members.
-        sample: Sample of the files to read; None reads all.
-        checks_content: Whether to recompute content hashes of compressed and Parquet files; implied by `sample`.
-    """
-
-    root: Path | None = None
-    sample: FileSample | None = None
-    checks_content: bool = False
+    root: Path | None = None  # None verifies only the artifact and its members, no upstream artifacts
+    sample: FileSample | None = None  # of the files to read; None reads all
+    checks_content: bool = False  # recompute content hashes of compressed and Parquet files; implied by `sample`
     threads: int = 2
     log_every_s: float = 10.0
 
 
 @dataclass
 class Verification:
-    """State of a verification: files to check, and findings.
-
-    Attributes:
-        tasks: Hash tasks, one for each artifact file that has its sealed size.
-        findings: All problems: damage, missing inputs, and changed files in local folders.
-        scan_finding_count: Number of findings about manifests and files of artifacts, which come first in `findings`.
-        hub_check, source_check: Checks of inputs in the hub cache and in local folders; None without a data root.
-        content_results: Error for each file whose content hash was recomputed; None for a file whose hash matches.
-        unread_content_count: Number of intact files whose content hash was not recomputed.
-    """
+    """State of a verification: files to check, and findings."""
 
     folder: Path
     scope: VerificationScope
     chain: Chain
-    tasks: list[HashTask]
-    findings: list[Finding]
-    scan_finding_count: int
+    tasks: list[HashTask]  # one for each artifact file that has its sealed size
+    findings: list[Finding]  # damage, missing inputs, and changed files in local folders
+    scan_finding_count: int  # of those about manifests and files of artifacts, which come first in `findings`
     started_at: datetime.datetime
     label_names: LabelNames
-    hub_check: HubCacheCheck | None = None
-    source_check: SourceFolderCheck | None = None
-    content_results: list[str | None] = field(default_factory=list)
-    unread_content_count: int = 0
+    hub_check: HubCacheCheck | None = None  # of inputs in the hub cache; None without a data root
+    source_check: SourceFolderCheck | None = None  # of inputs in local folders; None without a data root
+    content_results: list[str | None] = field(default_factory=list)  # error of each recomputed content hash, or None
+    unread_content_count: int = 0  # intact files whose content hash was not recomputed
     # By the task's id(), because two tasks may be equal.
     _errors_by_task_id: dict[int, str | None] = field(default_factory=dict)
 

@@ -29,35 +29,24 @@ CHANGED_FIX = "the file changed after the build: restore it, or build again"
 
 @dataclass
 class FilesCheck:
-    """Comparison of files on this machine with the manifests that list them.
+    """Comparison of files on this machine with the manifests that list them."""
 
-    Attributes:
-        listed_count: Number of files that manifests list; a file in several manifests counts once.
-        unavailable: Names of files that builds read and that are missing on this machine, completely or in part.
-        tasks: Hash tasks for files, and parts of files, that exist and have the expected size.
-        findings: Contradictions between a manifest and a file, or between a manifest and a cached hub listing.
-    """
-
-    listed_count: int = 0
-    unavailable: list[str] = field(default_factory=list)
-    tasks: list[HashTask] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    listed_count: int = 0  # a file in several manifests counts once
+    unavailable: list[str] = field(default_factory=list)  # names of read files that are missing here, at least in part
+    tasks: list[HashTask] = field(default_factory=list)  # for files, and parts of files, of the expected size
+    findings: list[Finding] = field(default_factory=list)  # contradictions of a manifest with a file or cached listing
 
 
 @dataclass
 class HubCacheCheck(FilesCheck):
     """Comparison of the hub cache with manifests.
 
-    Attributes:
-        whole_files: Names of completely cached files. Their tasks compare them with the hash in the hub's listing.
-        partial_files: Names of files that are cached only in the parts that builds read. Their tasks compare these
-            parts with hashes from the time of fetching.
-        unsearched_names: Names of inputs that are not hub files or have no hash; the cache is not searched for them.
+    Tasks compare whole files with the hash in the hub's listing, and parts with hashes from the time of fetching.
     """
 
-    whole_files: list[str] = field(default_factory=list)
-    partial_files: list[str] = field(default_factory=list)
-    unsearched_names: list[str] = field(default_factory=list)
+    whole_files: list[str] = field(default_factory=list)  # names of completely cached files
+    partial_files: list[str] = field(default_factory=list)  # names of files cached only in the parts that builds read
+    unsearched_names: list[str] = field(default_factory=list)  # of inputs that are not hub files or have no hash
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEntry]]) -> HubCacheCheck:

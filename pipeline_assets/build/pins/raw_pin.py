@@ -31,18 +31,13 @@ _SHOWN_FILES = 5
 
 @dataclass(frozen=True)
 class HubPin:
-    """Files to pin, or pinned, of a hub repository at a commit.
+    """Files to pin, or pinned, of a hub repository at a commit."""
 
-    Attributes:
-        hub: Hub for repositories of the type of `repo`.
-        decisions: Decisions for the manifest of the pin.
-    """
-
-    hub: hub_files.HubFiles
+    hub: hub_files.HubFiles  # for repositories of the type of `repo`
     repo: str
     commit: str
     files: Sequence[HubFile]
-    decisions: Mapping[str, Any] = field(default_factory=dict)
+    decisions: Mapping[str, Any] = field(default_factory=dict)  # for the manifest of the pin
 
     @classmethod
     def from_manifest(cls, hub: hub_files.HubFiles, pin: Manifest) -> Self:

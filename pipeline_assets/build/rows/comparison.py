@@ -72,33 +72,24 @@ class DocumentExamples:
 
 @dataclass(frozen=True)
 class DocumentChanges:
-    """Differences between the documents of two artifacts, matched by id.
+    """Differences between the documents of two artifacts, matched by id."""
 
-    Attributes:
-        part: Name of the compared members of two datasets; None if the artifacts' own rows are compared.
-        changed: Documents whose text or tokens differ.
-        relabelled: Documents that differ only in one of the `other_properties`, which are named.
-    """
-
-    part: str | None
+    part: str | None  # compared members of two datasets; None if the artifacts' own rows are compared
     only_in_a: DocumentExamples
     only_in_b: DocumentExamples
     in_both: DocumentExamples
-    changed: DocumentExamples
-    other_properties: str
-    relabelled: DocumentExamples
+    changed: DocumentExamples  # in text or tokens
+    other_properties: str  # names of compared properties other than text and tokens
+    relabelled: DocumentExamples  # differing only in another property
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Differences between two artifacts of one kind; none if their digests are equal.
-
-    `changes` has lines by topic: recipe, stage and tokenizer, upstream artifacts, input files, selected shards.
-    """
+    """Differences between two artifacts of one kind; none if their digests are equal."""
 
     a: Artifact
     b: Artifact
-    changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # lines by topic, such as `recipe`
     counts: Sequence[CountChange] = ()
     document_changes: Sequence[DocumentChanges] = ()
 

@@ -31,26 +31,17 @@ class RowSchema:
     """Schema of row files: their format, and the column of each property of a row.
 
     Names of nested columns are dotted.
-
-    Attributes:
-        path_prefix: Prefix of the files' paths.
-        struct: Class of the record in a JSON line; None for Parquet files.
-        key_columns: Columns that together identify a row; the last one is the id.
-        source_column: Column with the source or split of a row.
-        file_column, row_column: Columns with the source file of a row, and its position in this file.
-        other_columns: Columns that are compared in addition to the text.
-        tokens_column: Column with the number of tokens of a row; None if no column has it.
     """
 
-    path_prefix: str
-    struct: type[msgspec.Struct] | None
-    key_columns: tuple[str, ...]
-    source_column: str
+    path_prefix: str  # of the files' paths
+    struct: type[msgspec.Struct] | None  # of the record in a JSON line; None for Parquet files
+    key_columns: tuple[str, ...]  # together identify a row; the last one is the id
+    source_column: str  # with the source or split of a row
     text_column: str
-    file_column: str
-    row_column: str
-    other_columns: tuple[str, ...] = ()
-    tokens_column: str | None = None
+    file_column: str  # with the source file of a row
+    row_column: str  # with the position of a row in its source file
+    other_columns: tuple[str, ...] = ()  # compared in addition to the text
+    tokens_column: str | None = None  # with the number of tokens of a row
 
     @property
     def id_column(self) -> str:
@@ -97,13 +88,10 @@ def _column_struct(struct: type[msgspec.Struct], columns: tuple[str, ...]) -> ty
 
 
 class FileRows(RowStore):
-    """Rows in files of an artifact; `rows_by_file` maps paths to row counts, in order.
-
-    If `repeats_rows`, a row may be in files of several folders; a folder has the row at most once.
-    """
+    """Rows in files of an artifact; `rows_by_file` maps paths to row counts, in order."""
 
     schema: ClassVar[RowSchema]
-    repeats_rows: ClassVar[bool] = False
+    repeats_rows: ClassVar[bool] = False  # in files of several folders, but at most once in a folder
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         super().__init__(artifact, lineage)

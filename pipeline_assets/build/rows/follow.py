@@ -20,20 +20,13 @@ from pipeline_assets.spine.rejects import Reject
 
 @dataclass(frozen=True)
 class FollowedRow:
-    """A source row or document, with its fates in a corpus and downstream.
+    """A source row or document, with its fates in a corpus and downstream."""
 
-    Attributes:
-        store: Rows of the corpus that was read from the source files; `fate` is the fate in this corpus.
-        part: Document in this corpus; None if no document came from the source row.
-        rejects: Rejects of this corpus that have the document's id; empty if a source row is followed.
-        downstream: Fates in downstream artifacts, nearest first; unknown fates are last.
-    """
-
-    store: RowStore
-    fate: Fate
-    part: Part | None
-    rejects: Sequence[Reject] = ()
-    downstream: Sequence[tuple[RowStore, Fate]] = ()
+    store: RowStore  # of the corpus that was read from the source files
+    fate: Fate  # in this corpus
+    part: Part | None  # document in this corpus; None if no document came from the source row
+    rejects: Sequence[Reject] = ()  # of this corpus with the document's id; empty if a source row is followed
+    downstream: Sequence[tuple[RowStore, Fate]] = ()  # nearest artifacts first; unknown fates are last
 
 
 def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedRow]:

@@ -12,44 +12,28 @@ from pipeline_assets.spine.rejects import Reject
 
 @dataclass(frozen=True)
 class Part:
-    """Content of one document in a row: all of it, or some of its tokens.
+    """Content of one document in a row: all of it, or some of its tokens."""
 
-    Attributes:
-        id: Id of the document or of the normalised row.
-        source: Source or split that the document belongs to.
-        shard, shard_row: File and row number from 0. For tokens, both refer to the corpus that contains the text.
-        text: Text; in an artifact of tokens, the decoded ids, with special tokens written as their names.
-        column, start: Position of the part's first token in the row and in the document.
-        tokens: Number of the part's tokens; None if unknown.
-        record: Decoded row of the file, used by the row store; None if the artifact contains tokens.
-    """
-
-    id: str
-    source: str
-    shard: str
-    shard_row: int
-    text: str
-    column: int = 0
-    start: int = 0
-    tokens: int | None = None
+    id: str  # of the document or of the normalised row
+    source: str  # source or split that the document belongs to
+    shard: str  # file with the text; for tokens, in the corpus
+    shard_row: int  # from 0
+    text: str  # for tokens, the decoded ids, with special tokens written as their names
+    column: int = 0  # of the part's first token in the row
+    start: int = 0  # of the part's first token in the document
+    tokens: int | None = None  # None if unknown
     record: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Row:
-    """Row of an artifact, numbered from 0 over all files in manifest order.
-
-    Attributes:
-        first_token: Position of the row's first token in the token file; None for rows of text and pairs.
-        token_ids: Token ids without padding; None for rows of text.
-        padding: Number of padding tokens after `token_ids`.
-    """
+    """Row of an artifact, numbered from 0 over all files in manifest order."""
 
     number: int
     parts: tuple[Part, ...]
-    first_token: int | None = None
-    token_ids: NDArray[Any] | None = None
-    padding: int = 0
+    first_token: int | None = None  # position in the token file; None for rows of text and pairs
+    token_ids: NDArray[Any] | None = None  # without padding; None for rows of text
+    padding: int = 0  # tokens after `token_ids`
 
 
 @dataclass(frozen=True)
@@ -63,23 +47,15 @@ class ComparableRow:
 
 @dataclass(frozen=True)
 class Fate:
-    """Outcome for a document or source row in one artifact, such as `dropped`.
-
-    Attributes:
-        outcome: `kept`, `dropped` or another outcome that this kind of artifact defines.
-        detail: Reason, or the pools, subsets or draws of the row, as text; may be empty.
-        place: Position in the artifact, as JSON; empty if unknown or if the artifact does not contain the row.
-        row_number: Number of the first row with the document; None if unknown or missing.
-        lines: Outcome and `facts` (as JSON) as lines of text.
-    """
+    """Outcome for a document or source row in one artifact, such as `dropped`."""
 
     artifact: Artifact
-    outcome: str
-    detail: str = ""
-    place: Mapping[str, Any] = field(default_factory=dict)
-    row_number: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    lines: Sequence[str] = ()
+    outcome: str  # `kept`, `dropped` or another outcome that this kind of artifact defines
+    detail: str = ""  # reason, or the pools, subsets or draws of the row
+    place: Mapping[str, Any] = field(default_factory=dict)  # in the artifact, as JSON; empty if unknown or missing
+    row_number: int | None = None  # of the first row with the document; None if unknown or missing
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further facts, as JSON
+    lines: Sequence[str] = ()  # outcome and facts as text
 
     @property
     def summary(self) -> str:
@@ -95,21 +71,14 @@ class Fate:
 
 @dataclass(frozen=True)
 class DisplayNames:
-    """Words for a kind's artifacts and rows in the output of commands.
-
-    Attributes:
-        json_key: Key of the kind's artifacts in JSON.
-        excerpt: Word that introduces the excerpt of a row's text.
-        other_properties: Properties that are compared in addition to the text; empty if none.
-        contents: Plural noun for the rows in error messages.
-    """
+    """Words for a kind's artifacts and rows in the output of commands."""
 
     artifact: str
-    json_key: str
+    json_key: str  # of the kind's artifacts
     row: str = "document"
-    excerpt: str = "text"
-    other_properties: str = ""
-    contents: str = "documents"
+    excerpt: str = "text"  # introduces the excerpt of a row's text
+    other_properties: str = ""  # compared in addition to the text
+    contents: str = "documents"  # plural noun for the rows in error messages
 
 
 def reject_summary(reject: Reject) -> str:

@@ -17,16 +17,12 @@ _EXCERPT_CHARACTERS = 100
 
 
 class FoundRow(NamedTuple):
-    """Search result: a source row, or a file that the corpus in `folder` did not read.
+    """Search result: a source row, or a file that the corpus in `folder` did not read."""
 
-    `doc_id` is empty if no document contains the row; `excerpt` is then the reason, else the beginning of its text.
-    `place` names the file and, if it was read, the position of the row.
-    """
-
-    doc_id: str
+    doc_id: str  # empty if no document contains the row
     folder: Path
-    place: str
-    excerpt: str
+    place: str  # file and, if it was read, the position of the row
+    excerpt: str  # beginning of the document's text, or the reason why no document contains the row
 
 
 def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:

@@ -16,32 +16,22 @@ from pipeline_assets.spine.manifest import Manifest
 
 @dataclass(frozen=True)
 class TextSource:
-    """Rows of a hub file or a local file, from which a text came.
-
-    Attributes:
-        rows: Rows in the order of the text, for example a question and its answers.
-        digest: Hash of the file according to the listing.
-        license_evidence: Basis of the licence tag, for example `recipe` or `row: license`.
-    """
+    """Rows of a hub file or a local file, from which a text came."""
 
     file: str
-    rows: tuple[AnySourceRow, ...]
-    digest: str
+    rows: tuple[AnySourceRow, ...]  # in the order of the text, for example a question and its answers
+    digest: str  # of the file, according to the listing
     license_tag: str
-    license_evidence: str
+    license_evidence: str  # basis of the licence tag, for example `recipe` or `row: license`
 
 
 @dataclass(frozen=True)
 class SourceListing:
-    """Artifact that lists the files of a source, with the corpus read from them.
+    """Artifact that lists the files of a source, with the corpus read from them."""
 
-    `artifact` is the raw pin or snapshot whose manifest lists the files; `corpus` is not filtered yet. Both are in
-    `root`.
-    """
-
-    artifact: Artifact
-    corpus: Artifact
-    root: Path
+    artifact: Artifact  # raw pin or snapshot whose manifest lists the files
+    corpus: Artifact  # read from these files, before any filter
+    root: Path  # data root of both
 
     def row_address(self, file: str, row: int) -> AnySourceRow:
         """Return a row's address; `file` and `row` come from a Document's `meta`."""

@@ -16,19 +16,13 @@ _LOCAL_ROW = re.compile(r"(?P<path>.+)#(?P<row>[0-9]{1,18})", re.DOTALL)
 
 @dataclass(frozen=True)
 class HubRow:
-    """A row of a hub file at a commit.
-
-    Attributes:
-        row: Row number from 0 if `is_numbered` is set or the file's rows are numbered (`has_numbered_rows`); otherwise
-            the byte offset at which the row begins.
-        is_numbered: Whether `row` counts the nonblank lines of a JSON lines file, as in snapshots, instead of bytes.
-            False if a user wrote the address.
-    """
+    """A row of a hub file at a commit."""
 
     dataset: str
     commit: str
     path: str
-    row: int
+    row: int  # number from 0 if `is_numbered` or the file's rows are numbered (`has_numbered_rows`), else a byte offset
+    # `row` counts the nonblank lines of a JSON lines file, as in snapshots, instead of bytes. False if a user wrote it.
     is_numbered: bool = field(default=False, compare=False)
 
     @property
@@ -51,19 +45,12 @@ class HubRow:
 
 @dataclass(frozen=True)
 class LocalRow:
-    """A row of a local file.
+    """A row of a local file."""
 
-    Attributes:
-        path: Absolute path.
-        row: `Meta.source_row`: number from 0 if the file's rows are numbered (`has_numbered_rows`), else a byte offset.
-        has_changed: Whether the file's size or modification time changed after the build read it.
-        line: Line number from 1, if the user named the row by its line number; otherwise None.
-    """
-
-    path: Path
-    row: int
-    has_changed: bool = False
-    line: int | None = None
+    path: Path  # absolute
+    row: int  # number from 0 if the file's rows are numbered (`has_numbered_rows`), else a byte offset
+    has_changed: bool = False  # in size or modification time, after the build read the file
+    line: int | None = None  # from 1, if the user named the row by its line number
 
     @property
     def file(self) -> str:

@@ -22,23 +22,15 @@ class RowStore(ABC):
     """The rows of one artifact; each kind defines how to read and trace them.
 
     Methods raise InputError if a file or an upstream artifact is missing or damaged.
-
-    Attributes:
-        holds_tokens: Whether rows are tokens, whose texts are stored upstream.
-        mixes_documents: Whether a row may have parts of several documents.
-        reads_sources: Whether rows were read from source files, not from an artifact.
-        reject_files: Names of the files with unused input rows, by the outcome of the rows, such as `rejected`.
-        id_name: Name of the ids in messages.
-        advice: Fix that the error for an unknown id suggests.
     """
 
     display_names: ClassVar[DisplayNames]
-    holds_tokens: ClassVar[bool] = False
-    mixes_documents: ClassVar[bool] = False
-    reads_sources: ClassVar[bool] = False
-    reject_files: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
-    id_name: ClassVar[str] = "doc_id"
-    advice: ClassVar[str] = "`corpusmill trace --source` shows the fate of a source row"
+    holds_tokens: ClassVar[bool] = False  # whose texts are stored upstream
+    mixes_documents: ClassVar[bool] = False  # a row may have parts of several documents
+    reads_sources: ClassVar[bool] = False  # rows were read from source files, not from an artifact
+    reject_files: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}  # of unused input rows, by their outcome
+    id_name: ClassVar[str] = "doc_id"  # of the ids in messages
+    advice: ClassVar[str] = "`corpusmill trace --source` shows the fate of a source row"  # for an unknown id
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         self.artifact, self.lineage = artifact, lineage

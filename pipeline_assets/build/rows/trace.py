@@ -29,40 +29,28 @@ class Token:
     """Token of a token file.
 
     `byte_offset`, `line` and `hex` are None if the tokenizer does not report bytes.
-
-    Attributes:
-        position: Position in the file, from 0.
-        number: Position in its document, from 0.
-        text: Text of the token, with U+FFFD for incomplete characters.
-        before, after: Texts of the tokens before and after this token in the document.
-        byte_offset: Number of bytes before the token in the document's UTF-8.
-        line: Line of the document's text, from 1, on which the token starts.
-        hex: Bytes of the token in hexadecimal; empty for the end-of-document token.
     """
 
-    position: int
-    number: int
+    position: int  # in the file, from 0
+    number: int  # in its document, from 0
     id: int
-    text: str
+    text: str  # with U+FFFD for incomplete characters
     is_end_of_document: bool
-    before: str
-    after: str
-    byte_offset: int | None
-    line: int | None
-    hex: str | None
+    before: str  # texts of the tokens before it in the document
+    after: str  # texts of the tokens after it
+    byte_offset: int | None  # number of bytes before the token in the document's UTF-8
+    line: int | None  # of the document's text, from 1, on which the token starts
+    hex: str | None  # bytes of the token; empty for the end-of-document token
 
 
 @dataclass(frozen=True)
 class TracedText:
-    """Text of a document; for tokens, the upstream text that was encoded.
-
-    `derivation` has files and rows of the document in further upstream artifacts, nearest first.
-    """
+    """Text of a document; for tokens, the upstream text that was encoded."""
 
     store: RowStore
     part: Part
     source: TextSource
-    derivation: tuple[tuple[Path, int], ...] = ()
+    derivation: tuple[tuple[Path, int], ...] = ()  # files and rows in further artifacts, nearest first
 
     @property
     def excerpt(self) -> str:
@@ -72,15 +60,12 @@ class TracedText:
 
 @dataclass(frozen=True)
 class TracedRow:
-    """A document of an artifact, traced to its source.
-
-    `row_parts` are the requested parts of the document; `token` is None if a row or document was requested.
-    """
+    """A document of an artifact, traced to its source."""
 
     store: RowStore
-    row_parts: Sequence[tuple[Row, Part]]
+    row_parts: Sequence[tuple[Row, Part]]  # requested parts of the document
     text: TracedText
-    token: Token | None = None
+    token: Token | None = None  # None if a row or document was requested
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
