@@ -107,9 +107,8 @@ def seal_manifest(
 def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     """Raise an error if the folder has an artifact that must not be replaced.
 
-    Raises:
-        UsageError: The artifact is of a different kind; or it does not match the target, and `replace` is not set.
-        InputError: The artifact is damaged, and `replace` is not set.
+    It is a UsageError for another kind or, without `replace`, for a mismatch; an InputError for damage without
+    `replace`.
     """
     state, reason = target.state(root)
     sealed = read_manifest(root / target.folder) if state == "stale" else None

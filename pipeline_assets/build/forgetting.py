@@ -90,9 +90,7 @@ def find_rows_to_forget(
                 if row.id in ids and NUMBERED_ID.fullmatch(row.id):
                     more += [("text", text) for text in row.texts]
                 found.append(RowToForget(store.artifact.folder, file, row.id, more))
-    unmatched: list[SelectorValue] = [
-        value for value, key in keys.items() if key not in matched and not removals.matches_value(*value)
-    ]
+    unmatched = [value for value, key in keys.items() if key not in matched and not removals.matches_value(*value)]
     return found, [*unmatched, *(("url", pattern) for pattern in patterns if pattern not in matched)]
 
 

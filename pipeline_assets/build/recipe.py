@@ -103,10 +103,7 @@ class Recipe(RecipeSection):
 
 
 def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """Return targets and all artifacts that they need; omit external artifacts.
-
-    Each artifact comes after the artifacts that its build or its checks read.
-    """
+    """Return targets and, before each, all artifacts that its build or checks read."""
     ordered: dict[Path, Target] = {}
 
     def add(target: Target) -> None:

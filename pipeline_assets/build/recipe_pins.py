@@ -29,8 +29,7 @@ def is_commit(revision: str) -> bool:
 def read_revision(path: Path, dataset: str, systems: Systems) -> str:
     """Return the recipe's revision of a dataset; an empty string if it is missing.
 
-    Raises:
-        UsageError: The recipe does not read the dataset, or reads it at several revisions.
+    Raise UsageError if the recipe does not read the dataset, or reads it at several revisions.
     """
     values = read_yaml(path)
     filled = {key: _insert_placeholders(value) for key, value in values.items()}

@@ -22,7 +22,6 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml
 
 _HASH_LINE = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
-_HASH_LINE_START = "# Written by corpusmill "
 R = TypeVar("R", bound=Recipe)
 
 
@@ -88,7 +87,7 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
         return
     fix = "rename that file, or run with --replace"
     present = RECIPE_FORMAT.read_raw(path).decode("utf-8", "replace")
-    if not present.startswith(_HASH_LINE_START + command):
+    if not present.startswith(f"# Written by corpusmill {command}"):
         raise UsageError("another recipe exists", path, fix)
     if present != _add_hash_line(present.partition("\n")[2], command):
         run = shlex.join(["corpusmill", "run", str(path), "--data", str(root)])

@@ -58,11 +58,10 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 
 
 def build_and_check(target: Target, targets: Sequence[Target], run: Run, position: int) -> TargetOutcome:
-    """Build and check a target; return its outcome.
+    """Build and check a target, unless it is up to date; return its outcome.
 
-    A target that is up to date is not built. A target without a partition is skipped if it lacks an input that is not
-    in `targets` (see `lacks_input`). Progress bars show `position`, which counts from 1. Raise InputError if the build
-    or a blocking check failed.
+    A target without a partition is skipped if it lacks an input (see `lacks_input`). Progress bars show `position`,
+    which counts from 1. Raise InputError if the build or a blocking check failed.
     """
     root = run.root
     if lacks_input(target, targets, root):

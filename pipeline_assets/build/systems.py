@@ -56,10 +56,7 @@ class Systems:
         return importlib.import_module(self.pages[system])
 
     def label_names(self, kind: str) -> tuple[str, ...]:
-        """Return the names of a kind's files that no digest covers.
-
-        For a kind in `kinds`, these are its `labels`; for an export, the dataset card. Other kinds have none.
-        """
+        """Return the labels of a kind, or an export's card: files that no digest covers."""
         return self.kinds[kind].labels if kind in self.kinds else (CARD_FILE,) if kind.startswith(EXPORT_PREFIX) else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:

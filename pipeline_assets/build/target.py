@@ -124,8 +124,7 @@ class Kind:
     ) -> "Target":
         """Return a target in the folder `system/recipe_name/artifact/partition`.
 
-        `content` has the recipe values that the bytes depend on. `attributes` are further attributes of the target;
-        they override the defaults.
+        `content` has the recipe values that the bytes depend on; `attributes` override defaults of the target.
         """
         system, step = self.name.partition("/")[0], self.short_name
         parts = [] if partition is None else [partition]

@@ -36,14 +36,13 @@ def peek(
     Example: corpusmill peek data/megatron/healing_text_v1/train --row 7
     """
     from pipeline_assets.build.rows.row_stores import open_rows
-    from pipeline_assets.build.rows.row_stores import peek as read_row
 
     if row is not None and token is not None:
         raise UsageError("--row excludes --token", folder, "pass one of them")
     require_manifest(folder)
     with forbid_replacement(folder):
         store = open_rows(folder, SYSTEMS.kinds)
-        content = read_row(store, row, token)
+        content = store.row_at(row or 0 if token is None else store.row_of_token(token))
     terminal.print_answer(as_json, _row_json(store, content), _row_lines(store, content))
 
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from pipeline_assets.build.builders import Job, file_builder, input_builder
+from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection, list_uncached_inputs, template_files
-from pipeline_assets.build.pins.raw_pin import preview_inputs
+from pipeline_assets.build.pins.raw_pin import pin_kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows import conversations
 from pipeline_assets.build.target import Kind, Planner, Target
@@ -185,18 +185,14 @@ def group_by_dataset(split_targets: Sequence[Target]) -> dict[str, list[Target]]
     return datasets
 
 
-RAW = Kind(
+RAW = pin_kind(
     "nemotron/raw",
     split_pin.SPLIT_STAGE,
-    input_builder(split_pin.pin_split),
     """Files of a split, pinned by their hashes: of a hub dataset at the recipe's commit, or of a local folder.
 
     They are found by the dataset's card, otherwise by their names. The files are not copied.""",
-    formats=frozenset({"huggingface", "file"}),
-    external_inputs=split_pin.restore_split_folder,
-    preview=preview_inputs,
-    planner=Planner(split_pin.list_split),
-    checks=(FILES_CHECK,),
+    split_pin.find_hub_split,
+    split_pin.restore_split_folder,
 )
 
 

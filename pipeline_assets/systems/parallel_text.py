@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.build.builders import Job, file_builder, input_builder
+from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import raw_pin
 from pipeline_assets.build.recipe import Recipe
@@ -92,14 +92,6 @@ class ParallelRecipe(Recipe):
         return [(self.source.dataset, self.source.revision)]
 
 
-def _pin_files(target: Target, run: Run) -> BuildResult:
-    return raw_pin.pin_files(target, run, _find_hub_files)
-
-
-def _list_files(target: Target, run: Run) -> Listing:
-    return raw_pin.list_files(target, run, _find_hub_files)
-
-
 def _find_hub_files(target: Target, run: Run) -> raw_pin.HubPin:
     """Find matching hub files, sorted by path; UsageError if a pattern matches none."""
     hub = run.require_hub("this translation set")
@@ -116,16 +108,12 @@ def _find_hub_files(target: Target, run: Run) -> raw_pin.HubPin:
     return raw_pin.HubPin(hub, dataset, revision, sorted(files, key=lambda file: file.path))
 
 
-RAW = Kind(
+RAW = raw_pin.pin_kind(
     "parallel_text/raw",
     raw_pin.RAW_STAGE,
-    input_builder(_pin_files),
     "Files of a translation set, pinned by their hashes: of a hub dataset at a commit, or of a local folder.",
-    formats=frozenset({"huggingface", "file"}),
-    external_inputs=input_folder,
-    preview=raw_pin.preview_inputs,
-    planner=Planner(_list_files),
-    checks=(FILES_CHECK,),
+    _find_hub_files,
+    input_folder,
 )
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline_assets.build.builders import Job, file_builder, input_builder
+from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import model_pin, raw_pin, split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection
-from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.rows.conversations import SubsetRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
@@ -81,18 +80,14 @@ def score_outputs(recipe_name: str, nll_targets: Sequence[Target], subsets: Subs
     return targets
 
 
-MODEL = Kind(
+MODEL = raw_pin.pin_kind(
     "nemotron/model",
     model_pin.MODEL_STAGE,
-    input_builder(model_pin.pin_model),
     """Files of the scoring model, pinned by their hashes: of a hub model at a commit, or of a local folder.
 
     The files are not copied. Models with their own code, or with weights that can run code, are refused.""",
-    formats=frozenset({"huggingface", "file"}),
-    external_inputs=model_pin.restore_model_folder,
-    preview=preview_inputs,
-    planner=Planner(model_pin.list_model),
-    checks=(FILES_CHECK,),
+    model_pin.find_hub_model,
+    model_pin.restore_model_folder,
 )
 
 

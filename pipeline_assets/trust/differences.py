@@ -104,9 +104,8 @@ def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, checks_sealed_fi
 def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[VersionChange]:
     """List the versions that differ from a provenance, in the order of `current`."""
     sealed = recorded_versions(provenance)
-    return [
-        VersionChange(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]
-    ]
+    changes = (VersionChange(name, sealed.get(name), version) for name, version in current.items())
+    return [change for change in changes if change.sealed != change.current]
 
 
 def _identity_without_files(identity: Identity) -> dict[str, Any]:

@@ -78,9 +78,8 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
     for entry in reversed(ref.artifacts):
         is_own = entry.is_part_of(ref.artifacts[0])
         if is_own or root is not None:
-            target = (
-                folder / PurePosixPath(entry.folder).relative_to(main) if is_own else Path(root or "", entry.folder)
-            )
+            path = PurePosixPath(entry.folder)
+            target = folder / path.relative_to(main) if is_own else Path(root or "", path)
             if target in entries:
                 what = f"both {main} and its upstream artifact {entries[target].folder} would be in this folder"
                 raise UsageError(what, target, "choose another folder")
@@ -97,20 +96,18 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
         if target in missing:
             _pull_artifact(store, missing[target], entry.manifest, target, is_present[target], log_every_s)
         if entry.checks is not None and read_check_results(target, entry.digest) is None:
-            durable.write_durably(
-                check_record_path(target), _read_object(store, object_key(entry.checks), entry.checks)
-            )
+            record = _read_object(store, object_key(entry.checks), entry.checks)
+            durable.write_durably(check_record_path(target), record)
     size = sum(file.bytes for manifest in missing.values() for file in manifest.storage)
     return PullResult(len(missing), len(entries) - len(missing), size, tuple(missing.values()))
 
 
 def _read_pushed_manifest(store: Store, entry: RefEntry) -> Manifest:
     key = manifest_key(entry.manifest)
-    manifest = Manifest.from_bytes(_read_object(store, key, entry.manifest), f"{store.url}/{key}")
+    where = f"{store.url}/{key}"
+    manifest = Manifest.from_bytes(_read_object(store, key, entry.manifest), where)
     if manifest.digest != entry.digest or any(manifest.storage_errors()):
-        raise InputError(
-            f"not the manifest of {entry.digest}", f"{store.url}/{key}", f"delete the object, and {_PUSH_FIX}"
-        )
+        raise InputError(f"not the manifest of {entry.digest}", where, f"delete the object, and {_PUSH_FIX}")
     return manifest
 
 

@@ -80,7 +80,6 @@ class RebuildPlan:
     ) -> Target:
         """Return the target of a manifest, and add a step if it will be rebuilt."""
         identity, kind = manifest.identity, self._kinds.get(manifest.kind)
-        settings = manifest.provenance.get("run_settings")
         target = Target(
             kind=unknown_kind(manifest.kind, identity.stage) if kind is None else replace(kind, stage=identity.stage),
             name=manifest.name,
@@ -91,7 +90,7 @@ class RebuildPlan:
             partition=partition,
             intended_use=manifest.provenance.get("made_for"),
             external_inputs=None if kind is None else kind.external_inputs(manifest, self._lineage.root),
-            is_intermediate=isinstance(settings, dict) and settings.get("zstd_level") == INTERMEDIATE_ZSTD_LEVEL,
+            is_intermediate=manifest.provenance.get("run_settings", {}).get("zstd_level") == INTERMEDIATE_ZSTD_LEVEL,
         )
         if folder.is_absolute():
             return target
@@ -149,9 +148,7 @@ def _describe_input(entry: Mapping[str, Any]) -> str:
     return f"{entry['name']} {entry['digest']}"
 
 
-_REBUILDS_FOLDER = "rebuilds"
 _TICKET_FILE = "rebuild.json"
-_UNFINISHED_SUFFIX = ".unfinished"
 _TICKET_FORMAT: MetadataFormat[Any] = MetadataFormat("ticket", 256 << 20, "remove the folder", dict[str, Any])
 logger = logging.getLogger("corpusmill")
 
@@ -184,8 +181,8 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
 
     It is emptied if an interrupted rebuild had another `ticket` (digest, options and versions): its shards may differ.
     """
-    kept_path = root / _REBUILDS_FOLDER / name
-    folder = kept_path.with_name(name + _UNFINISHED_SUFFIX)
+    kept_path = root / "rebuilds" / name
+    folder = kept_path.with_name(f"{name}.unfinished")
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept_path) as lock:
         if not _TICKET_FORMAT.has_content(folder / _TICKET_FILE, data):
@@ -252,9 +249,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
                 artifact = build_without_checks(step.target, replace(scratch_run, removals=removals))
             except InputError as error:
                 raise plan.explain_missing_input(error) from None
-            is_requested = step.sealed_folder is not None and step.sealed_folder.absolute().is_relative_to(
-                folder.absolute()
-            )
+            sealed = None if step.sealed_folder is None else step.sealed_folder.absolute()
+            is_requested = sealed is not None and sealed.is_relative_to(folder.absolute())
             outcomes.append(compare_step(step, artifact.manifest, checks_sealed_files=is_requested))
         if not keep and RebuildResult(outcomes, None).is_identical:
             scratch.remove()

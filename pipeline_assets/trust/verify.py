@@ -64,8 +64,7 @@ def scan_chain(folder: Path, scope: VerificationScope, label_names: LabelNames) 
 def read_and_check(verification: Verification) -> None:
     """Read and check the files of the scope; fetch and write nothing.
 
-    Record the results in `verification`. Raise RetryableError if there are findings and an artifact of the chain was
-    replaced since the scan.
+    Record the results. Raise RetryableError if there are findings, and an artifact was replaced since the scan.
     """
     _hash_files(verification)
     _check_contents(verification)

@@ -50,10 +50,7 @@ class HubCacheCheck(FilesCheck):
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEntry]]) -> HubCacheCheck:
-    """Compare the hub cache with manifest entries of input files.
-
-    `external_inputs` maps the digest of an artifact to the input files in its manifest.
-    """
+    """Compare the hub cache with input entries of manifests, by artifact digest."""
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
@@ -73,9 +70,8 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEnt
                 was_read = "row_groups" in entry or not reads_in_part
                 _check_spans(entry, hub.spans_folder(name, entry["digest"]), artifact, was_read, check)
         for path, listed in listings.items():
-            check.findings += (
-                Finding(path, f"{what}; {CACHE_FIX}", artifact) for what in _listing_contradictions(path, listed)
-            )
+            problems = _listing_contradictions(path, listed)
+            check.findings += (Finding(path, f"{what}; {CACHE_FIX}", artifact) for what in problems)
     return check
 
 

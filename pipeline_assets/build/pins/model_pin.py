@@ -29,7 +29,6 @@ from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, load_mode
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.files import require_folder
@@ -101,16 +100,6 @@ class ModelFolder(ChosenFolder):
         if self.is_template_only:
             return choose_template_files(files, str(self.path))
         return choose_model_files({name: file.bytes for name, file in files.items()}, read, str(self.path))
-
-
-def pin_model(target: Target, run: Run) -> BuildResult:
-    """Pin a model by hashes of its files; InputError if a needed file is missing."""
-    return raw_pin.pin_files(target, run, find_hub_model)
-
-
-def list_model(target: Target, run: Run) -> Listing:
-    """List a model's files; InputError if a needed file is missing."""
-    return raw_pin.list_files(target, run, find_hub_model)
 
 
 def find_hub_model(target: Target, run: Run) -> HubPin:

@@ -3,6 +3,7 @@
 The files are not copied into the artifact: they remain on a hub at a commit, or in a local folder.
 """
 
+import functools
 import hashlib
 import shlex
 from abc import abstractmethod
@@ -11,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from pipeline_assets.build.builders import input_builder
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.readers import hub_files, source_folder
 from pipeline_assets.corpus.readers.hub_listing import HubFile, hub_input
 from pipeline_assets.corpus.readers.listing import Listing
@@ -44,10 +47,8 @@ class HubPin:
         return cls(hub, *read_hub_pin(pin))
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return the manifest entries of the files, with the hashes in the hub's listing.
-
-        A model is named `models/NAME`, as no dataset can be: the hub does not allow `models` as an owner.
-        """
+        """Return the manifest entries of the files, with the hashes in the hub's listing."""
+        # No dataset can have the name of a model: the hub does not allow `models` as an owner.
         name = f"models/{self.repo}" if self.hub.repo_type == "model" else self.repo
         return [hub_input(name, self.commit, file) for file in self.files]
 
@@ -89,7 +90,40 @@ HubSearch = Callable[[Target, Run], HubPin]
 """Finds the files of a target on a hub, fetching only what their choice depends on."""
 
 
-def pin_files(target: Target, run: Run, find_on_hub: HubSearch) -> BuildResult:
+def pin_kind(
+    name: str,
+    stage: StageVersion,
+    description: str,
+    find_on_hub: HubSearch,
+    external_inputs: Callable[[Manifest, Path], InputFolder | None],
+) -> Kind:
+    """Return a kind of pins of files, in a local folder or found by `find_on_hub`.
+
+    `external_inputs` returns the folder of a sealed pin, or None for a pin of hub files.
+    """
+
+    def pin(target: Target, run: Run) -> BuildResult:
+        return _pin_files(target, run, find_on_hub)
+
+    def list_files(target: Target, run: Run) -> Listing:
+        if isinstance(target.external_inputs, InputFolder):
+            return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
+        return Listing(tuple(find_on_hub(target, run).entries()))
+
+    return Kind(
+        name,
+        stage,
+        input_builder(functools.update_wrapper(pin, find_on_hub)),
+        description,
+        formats=frozenset({"huggingface", "file"}),
+        external_inputs=external_inputs,
+        preview=preview_inputs,
+        planner=Planner(list_files),
+        checks=(FILES_CHECK,),
+    )
+
+
+def _pin_files(target: Target, run: Run, find_on_hub: HubSearch) -> BuildResult:
     """Pin a target's files: hash those in a folder, or use the hashes of the hub.
 
     Hub files are not fetched. Raise InputError if an uncached file has a different hash on the hub.
@@ -107,13 +141,6 @@ def pin_files(target: Target, run: Run, find_on_hub: HubSearch) -> BuildResult:
         pass
     counts = {"files": len(pin.files), "bytes": sum(file.size for file in pin.files)}
     return BuildResult([], counts, pin.decisions, external_inputs=pin.entries())
-
-
-def list_files(target: Target, run: Run, find_on_hub: HubSearch) -> Listing:
-    """List the files of a target that `pin_files` pins."""
-    if isinstance(target.external_inputs, InputFolder):
-        return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
-    return Listing(tuple(find_on_hub(target, run).entries()))
 
 
 def list_uncached_inputs(target: Target, run: Run, searches: Mapping[StageVersion, HubSearch]) -> Listing:

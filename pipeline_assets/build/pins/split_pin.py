@@ -24,7 +24,6 @@ from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import regroup_by_lines, split_lines
-from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import (
     HEAD_BYTES,
@@ -35,7 +34,6 @@ from pipeline_assets.corpus.readers.source_folder import (
     open_pinned_files,
 )
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import name_file_in_errors
 from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import Manifest, StageVersion
@@ -66,16 +64,6 @@ def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, Spl
     """Return the files of each split of a hub dataset at a commit, by split name."""
     paths = [file.path for file in hub.list_files(dataset, revision)]
     return find_splits(paths, read_card(hub, dataset, revision), f"{dataset}@{revision}")
-
-
-def pin_split(target: Target, run: Run) -> BuildResult:
-    """Pin a split: hash the files of a folder, or use the hashes that the hub lists."""
-    return raw_pin.pin_files(target, run, find_hub_split)
-
-
-def list_split(target: Target, run: Run) -> Listing:
-    """List the files of a split; read only the dataset card."""
-    return raw_pin.list_files(target, run, find_hub_split)
 
 
 def find_hub_split(target: Target, run: Run) -> HubPin:
@@ -135,8 +123,7 @@ BLOCK_BYTES = 1 << 22
 class SampledSplit:
     """Sample of a split on a hub; only parts of large JSON lines files are fetched.
 
-    The parts become sparse files in `folder`, which must be empty at first. Other files are fetched whole into the
-    hub's cache.
+    The parts become sparse files in `folder`, which must be empty at first; other files are in the hub's cache.
     """
 
     pin: HubPin

@@ -62,17 +62,13 @@ def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
 
 
 class ConversationRows(FileRows):
-    """Normalised rows of one split.
-
-    Attributes:
-        upstream_class: Class of the input artifacts' row stores; None if rows were read from files.
-    """
+    """Normalised rows of one split."""
 
     display_names = _display_names("rows", "rows")
     schema = _SCHEMA
     reads_sources = True
     id_name, advice = "id", "use an id of the column `id`, or a row number with --row"
-    upstream_class: "ClassVar[type[ConversationRows] | None]" = None
+    upstream_class: "ClassVar[type[ConversationRows] | None]" = None  # of inputs; None if rows were read from files
     reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
     fate = _fate_by_source_row
 
@@ -182,17 +178,14 @@ class SubsetRows(_FolderRows):
     folders_key, outcome, absent_outcome = "subsets", "chosen", "in_no_subset"
 
     def origin(self, part: Part) -> UpstreamRow | TextSource:
-        split = _split_of_file(part.shard)
-        dataset = split.partition("/")[0]
-        [scores, *_] = [
-            artifact for name, artifact in self._open_inputs(split) if not name.startswith((_POOLS_PREFIX, _RAW_PREFIX))
-        ]
+        split, prefixes = _split_of_file(part.shard), (_POOLS_PREFIX, _RAW_PREFIX)
+        scores = next(artifact for name, artifact in self._open_inputs(split) if not name.startswith(prefixes))
         row = find_row(scores.path(SCORES_FILE), {"id": part.id})
         if row is None:
             raise InputError(f"row {part.id!r} has no score", scores.folder, "run `corpusmill verify` on both")
         place = read_row(scores.path(SCORES_FILE), row, ["pool_file", "pool_row"])
         file, row = place["pool_file"], place["pool_row"]
-        for name, pools in self._open_inputs(dataset):
+        for name, pools in self._open_inputs(split.partition("/")[0]):
             if name.startswith(_POOLS_PREFIX):
                 rows = PoolRows(pools, self.lineage)
                 return UpstreamRow(rows, rows.row_number(file, row))

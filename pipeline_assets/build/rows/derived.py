@@ -127,11 +127,8 @@ class DecontaminatedRows(DerivedRows):
         if evidence is None:
             return self._kept_fate(part, ["kept: contains no item of an evaluation set"], facts)
         spans = ", ".join(f"{start:,}-{end:,}" for start, end in evidence.spans)
-        lines = [
-            f"{evidence.action} for {evidence.reason}",
-            f"  {evidence}",
-            f"  in characters {spans}: {evidence.excerpt}",
-        ]
+        excerpt = f"  in characters {spans}: {evidence.excerpt}"
+        lines = [f"{evidence.action} for {evidence.reason}", f"  {evidence}", excerpt]
         if evidence.action == "dropped":
             return Fate(self.artifact, evidence.action, str(evidence), facts=facts, lines=lines)
         return self._kept_fate(part, lines, facts, outcome=evidence.action)

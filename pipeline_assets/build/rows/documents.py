@@ -16,7 +16,6 @@ from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.rejects import Reject
 
-_THREADS_KIND = "stackexchange"
 OTHER_PROPERTIES = "another source, domain, licence or date"
 
 
@@ -99,7 +98,7 @@ class SnapshotRows(SourceRows):
 
 
 def _has_answers(corpus: Artifact) -> bool:
-    return corpus.manifest.identity.recipe.get("kind") == _THREADS_KIND
+    return corpus.manifest.identity.recipe.get("kind") == "stackexchange"
 
 
 def _source_rows(meta: Meta, has_answers: bool) -> list[int]:

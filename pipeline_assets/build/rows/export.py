@@ -41,9 +41,7 @@ _SOURCE_COLUMNS, _LICENCE_COLUMNS = ("source", "source_dataset", "dataset"), ("l
 def export(store: RowStore, export_format: ExportFormat, folder: Path, zstd_level: int) -> CardSplit:
     """Write the rows of an artifact into a new folder; return its files and sizes.
 
-    Raises:
-        UsageError: `folder` exists, or the rows are not text.
-        InputError: A file of the artifact does not have its sealed hash.
+    Raise UsageError if `folder` exists or the rows are not text; InputError if a file does not have its sealed hash.
     """
     raise_if_exists(folder)
     if folder.parent.is_dir():
@@ -96,10 +94,8 @@ def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zst
 
 def _read_and_count(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
     """Yield a shard's tables, and add their rows, bytes and licences to `split`."""
-    columns = [
-        next((name for name in names if name in shard.schema.names), None)
-        for names in (_SOURCE_COLUMNS, _LICENCE_COLUMNS)
-    ]
+    names = shard.schema.names
+    columns = [next(filter(names.__contains__, known), None) for known in (_SOURCE_COLUMNS, _LICENCE_COLUMNS)]
     for rows in shard.tables():
         split.rows += rows.num_rows
         split.uncompressed_bytes += rows.nbytes

@@ -32,8 +32,7 @@ class FollowedRow:
 def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedRow]:
     """Follow a source row into all artifacts that are derived from its file.
 
-    Raise InputError if no source lists the file, no corpus was built from it, it belongs to scored pools, or an
-    artifact is damaged.
+    Raise InputError if no corpus was built from the file, as for scored pools, or if an artifact is damaged.
     """
     lineage = stores.lineage
     if lineage.manifest_errors:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.build.rows.row_values import Row
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.target import Kinds
 from pipeline_assets.spine.artifact import Artifact, open_artifact
@@ -67,10 +66,7 @@ class RowStores:
         return dict(sorted(unsearchable.items()))
 
     def find_unsourced(self) -> list[Path]:
-        """List artifacts whose rows are not derived from artifacts that read source files.
-
-        The removal list was not applied to such rows, for example to rows of published pools.
-        """
+        """List artifacts with rows that do not come from source files, such as pools."""
         sealed, reached = self.lineage.manifests, set[Path]()
         waiting = [*self._source_row_classes()]
         while waiting:
@@ -87,10 +83,7 @@ def _gives_rows(name: str) -> bool:
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
-    """Return an artifact's row store; None if its kind has no rows or is unknown.
-
-    The default `lineage` is the lineage of the artifact's data root.
-    """
+    """Return the row store of an artifact in any data root; None if it has no rows."""
     folder = artifact.folder.absolute()
     return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)
 
@@ -111,16 +104,8 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
     raise UsageError(f"{artifact.manifest.kind} has no rows of text or tokens", folder, fix)
 
 
-def peek(store: RowStore, row_number: int | None = None, token_number: int | None = None) -> Row:
-    """Return the row `row_number` (default: 0), or the row with token `token_number`."""
-    return store.row_at(row_number or 0 if token_number is None else store.row_of_token(token_number))
-
-
 def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
-    """Return the preview table that an artifact's kind defines, else the first rows.
-
-    Raise InputError if the artifact is damaged.
-    """
+    """Return the preview table of an artifact; InputError if it is damaged."""
     kind = kinds[artifact.manifest.kind]
     if kind.preview is not None:
         try:

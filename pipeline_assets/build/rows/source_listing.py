@@ -83,10 +83,7 @@ def corpus_inputs(corpus: Manifest) -> list[Mapping[str, Any]]:
 
 
 def input_file_name(listing: Manifest, source_row: AnySourceRow, root: Path) -> str | None:
-    """Return the file name of a source row; None if the listing lacks the file.
-
-    The name of a hub file is its path in the repository; the name of a local file is relative to the source folder.
-    """
+    """Return a source row's file name in a listing; None if the listing lacks it."""
     folder = input_folder_path(listing, root)
     names = [entry["name"] for entry in listing.identity.inputs]
     if isinstance(source_row, HubRow):

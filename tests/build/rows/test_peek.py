@@ -1,13 +1,14 @@
 """Views of single rows: a decoded sequence, or a stored document."""
 
 from collections.abc import Callable
+from operator import methodcaller
 
 import pyarrow as pa
 import pytest
 from refusals import refusal
 from typer.testing import CliRunner
 
-from pipeline_assets.build.rows.row_stores import open_rows, peek, preview
+from pipeline_assets.build.rows.row_stores import open_rows, preview
 from pipeline_assets.build.rows.trace import trace_id
 from pipeline_assets.cli import app
 from pipeline_assets.spine.artifact import Artifact
@@ -31,16 +32,16 @@ def test_peek_shows_a_decoded_sequence_or_a_document(built: Built) -> None:
     artifacts = built()
     train, snapshot = (open_rows(artifacts[name].folder, SYSTEMS.kinds) for name in ("train", "snapshot"))
 
-    [sequence] = peek(train, row_number=1).parts
-    [document] = peek(snapshot, row_number=1).parts
+    [sequence] = train.row_at(1).parts
+    [document] = snapshot.row_at(1).parts
 
     assert (sequence.text, sequence.id, sequence.tokens) == ("with care<|endoftext|>", "page-6", 3)
     assert (document.text, document.id, document.tokens) == ("with care", "page-6", None)
     assert (sequence.shard, sequence.shard_row) == (document.shard, document.shard_row) == ("shards/00000.jsonl.zst", 1)
-    assert peek(train, token_number=peek(train, row_number=1).first_token).parts == (sequence,)
-    assert peek(train).number == peek(snapshot).number == 0
+    assert train.row_at(train.row_of_token(train.row_at(1).first_token or 0)).parts == (sequence,)
+    assert train.row_at(0).number == snapshot.row_at(0).number == 0
     documents = artifacts["snapshot"].manifest.identity.counts["documents"]
-    assert peek(snapshot, row_number=documents - 1).parts[0].id == "page-29"
+    assert snapshot.row_at(documents - 1).parts[0].id == "page-29"
 
 
 def test_terminal_escape_sequences_of_a_page_are_escaped(ingest: Callable[..., Artifact]) -> None:
@@ -55,7 +56,7 @@ def test_missing_row_or_document_is_refused(built: Built) -> None:
     train = open_rows(built()["train"].folder, SYSTEMS.kinds)
 
     with pytest.raises(UsageError, match=f"row {len(train)} not found; choose 0 to {len(train) - 1}"):
-        peek(train, row_number=len(train))
+        train.row_at(len(train))
     assert refusal(lambda: trace_id(train, "page-1"), UsageError) == (
         f"{train.artifact.folder}: no sequence has the doc_id 'page-1'; "
         "the document may be in another split; `corpusmill trace --source` shows the fate of a source row"
@@ -65,6 +66,6 @@ def test_missing_row_or_document_is_refused(built: Built) -> None:
 def test_peek_into_an_empty_split_is_refused(built: Built) -> None:
     valid = built(token_budget=1)["valid"]
 
-    for position in ({"token_number": 0}, {"row_number": 0}):
+    for read in (methodcaller("row_of_token", 0), methodcaller("row_at", 0)):
         with pytest.raises(UsageError, match="choose another artifact; this one is empty"):
-            peek(open_rows(valid.folder, SYSTEMS.kinds), **position)
+            read(open_rows(valid.folder, SYSTEMS.kinds))

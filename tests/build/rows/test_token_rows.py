@@ -15,7 +15,7 @@ from stage_a_sources import recipe_content, with_dedup, with_pack
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.build.rows.follow import follow_document
-from pipeline_assets.build.rows.row_stores import RowStores, open_rows, peek
+from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.source_row import LocalRow
 from pipeline_assets.build.rows.token_rows import PackedRows
 from pipeline_assets.build.rows.trace import TracedRow, trace_id, trace_row, trace_token
@@ -94,7 +94,7 @@ def test_segments_of_a_row_are_contiguous_and_peek_shows_their_texts(pack: Pack)
     store = open_packed_rows(pack(strategy="sequential").folder)
 
     for row in range(4):
-        traced, preview = trace_row(store, row), peek(store, row)
+        traced, preview = trace_row(store, row), store.row_at(row)
         parts = [part for document in traced for _, part in document.row_parts]
         assert [part.column for part in parts] == [sum(part.tokens for part in parts[:n]) for n in range(len(parts))]
         assert preview.parts == tuple(parts)
@@ -140,12 +140,12 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, to
     packed = moved / "stage_a" / "mixed" / "packed" / "mixed"
     token = trace_token(open_packed_rows(packed), 1).token
     assert token is not None and token.text == "w1"
-    assert peek(open_rows(packed, SYSTEMS.kinds)).parts[0].text.startswith("w")
+    assert open_rows(packed, SYSTEMS.kinds).row_at(0).parts[0].text.startswith("w")
     path = moved / path.name if tokenizer_folder == "data" else path
     path.unlink()
     load_tokenizer.cache_clear()
     with pytest.raises(InputError, match="cannot read the tokenizer file") as error:
-        peek(open_rows(packed, SYSTEMS.kinds))
+        open_rows(packed, SYSTEMS.kinds).row_at(0)
     assert error.value.where == str(path)
 
 

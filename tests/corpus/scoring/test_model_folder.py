@@ -15,7 +15,7 @@ from pipeline_assets.build import drive
 from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.pins.files_check import check_hub_cache
-from pipeline_assets.build.pins.model_pin import list_model, list_uncached_inputs, model_folder
+from pipeline_assets.build.pins.model_pin import list_uncached_inputs, model_folder
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
@@ -137,7 +137,7 @@ def test_the_files_of_a_model_are_listed_before_its_pin_and_download(hub: Faulty
     hub_pin, folder_pin = pin_for(name=NAME, revision=publish(hub)), pin_for(path=str(write_model(tmp_path / "tiny")))
     look = LOOK.target("mine", {}, [hub_pin])
 
-    listed, before = list_model(hub_pin, run), list_uncached_inputs(look, run)
+    listed, before = hub_pin.kind.planner.list_files(hub_pin, run), list_uncached_inputs(look, run)
     artifact, _ = build_and_read(hub_pin, run)
 
     fetched = ("config.json", "model.safetensors.index.json")
@@ -146,7 +146,7 @@ def test_the_files_of_a_model_are_listed_before_its_pin_and_download(hub: Faulty
         f"{NAME}:{name}": 0 if name in fetched else len(content) for name, content in PINNED.items()
     }
     assert set((list_uncached_inputs(look, run).bytes_to_fetch or {}).values()) == {0}
-    assert [file["name"] for file in list_model(folder_pin, run).inputs] == list(PINNED)
+    assert [file["name"] for file in folder_pin.kind.planner.list_files(folder_pin, run).inputs] == list(PINNED)
     assert list_uncached_inputs(LOOK.target("mine", {}, [folder_pin]), run).bytes_to_fetch is None
 
 

@@ -13,7 +13,7 @@ from stage_a_sources import recipe_content
 
 from pipeline_assets.build.rows.comparison import document_changes
 from pipeline_assets.build.rows.follow import follow_document
-from pipeline_assets.build.rows.row_stores import RowStores, open_rows, peek, preview
+from pipeline_assets.build.rows.row_stores import RowStores, open_rows, preview
 from pipeline_assets.build.rows.source_row import AnySourceRow, LocalRow
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.build.rows.trace import trace_id, trace_token
@@ -134,7 +134,7 @@ def test_missing_rows_and_ids_are_refused(shards: Artifact) -> None:
     store = open_store(shards)
 
     with pytest.raises(UsageError, match=rf"row {len(store)} not found; choose 0 to {len(store) - 1}"):
-        peek(store, row_number=len(store))
+        store.row_at(len(store))
     with pytest.raises(UsageError, match="no part has the doc_id 'x'"):
         trace_id(store, "x")
 
@@ -144,14 +144,14 @@ def test_the_tokenizer_is_found_in_a_moved_data_root(shards: Artifact, tmp_path:
     shutil.copytree(root, tmp_path / "moved")
     moved = tmp_path / "moved" / shards.folder.relative_to(root)
 
-    assert peek(open_rows(moved, SYSTEMS.kinds)).parts[0].text
+    assert open_rows(moved, SYSTEMS.kinds).row_at(0).parts[0].text
 
     (tmp_path / "moved" / "tokenizer.model").unlink()
     load_tokenizer.cache_clear()
     with pytest.raises(
         InputError, match=r"cannot read the tokenizer file .*; put the \.model file there, or correct its path"
     ):
-        peek(open_rows(moved, SYSTEMS.kinds))
+        open_rows(moved, SYSTEMS.kinds).row_at(0)
 
 
 def test_rows_that_differ_from_their_text_are_an_error(shards: Artifact, tmp_path: Path) -> None:
