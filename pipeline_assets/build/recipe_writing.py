@@ -44,7 +44,8 @@ def write_new_recipe(
     if path.exists():
         if RECIPE_FORMAT.read_raw(path) == text.encode():
             return recipe, path
-        _raise_if_edited(path, recipe, root, command, replace)
+        if not replace:
+            _raise_if_edited(path, recipe, root, command)
     recipe.check_local_files(root)
     durable.make_folder(path.parent)
     durable.write_durably(path, text.encode("utf-8"))
@@ -77,14 +78,12 @@ def _add_hash_line(content: str, command: str) -> str:
     return _HASH_LINE.format(command=command, sha256=hashlib.sha256(content.encode()).hexdigest()[:16]) + content
 
 
-def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
+def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str) -> None:
     """Raise UsageError if overwriting a recipe file would lose edits or artifacts.
 
     Edits would be lost if the file differs from what `command` wrote. Artifacts would be lost if `recipe` lacks a built
-    target of the old recipe, or would replace a listing that other artifacts need. With `replace`, nothing is checked.
+    target of the old recipe, or would replace a listing that other artifacts need.
     """
-    if replace:
-        return
     fix = "rename that file, or run with --replace"
     present = RECIPE_FORMAT.read_raw(path).decode("utf-8", "replace")
     if not present.startswith(f"# Written by corpusmill {command}"):

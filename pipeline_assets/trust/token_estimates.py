@@ -23,10 +23,7 @@ def plan_mixture(
 
 
 def missing_segment_tokens(
-    segments: Target,
-    bytes_by_folder: Mapping[Path, float],
-    built_manifests: Mapping[Path, Manifest | None],
-    root: Path,
+    segments: Target, bytes_by_folder: Mapping[Path, float], built_manifests: Mapping[Path, Manifest | None], root: Path
 ) -> dict[str, int]:
     """Return how many tokens segments lack, by corpus; omit corpora with enough."""
     from pipeline_assets.corpus.shards.recipe import SegmentsRecipe  # loads what `--help` does not need
