@@ -7,14 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline_assets.build.removal_state import (
-    RemovalComparison,
-    applied_positions,
-    count_compared_entries,
-    read_comparisons,
-    read_removals,
-    write_comparisons,
-)
+from pipeline_assets.build import removal_state
+from pipeline_assets.build.removal_state import RemovalComparison
 from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.file_rows import FileRows
@@ -156,13 +150,14 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
 def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
     """Update, store and return the comparisons with the removal list, by digest."""
     lineage, root = stores.lineage, stores.lineage.root
-    listed = read_removals(root, applied_positions(lineage.manifests.values()))
-    comparisons = read_comparisons(root)
+    listed = removal_state.read_removals(root, removal_state.applied_positions(lineage.manifests.values()))
+    comparisons = removal_state.read_comparisons(root)
     for store in stores.source_row_stores() if listed.entries else ():
         manifest = store.artifact.manifest
         earlier = comparisons.get(manifest.digest, RemovalComparison())
-        new, rows = listed.sublist(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
+        new = listed.sublist(removal_state.count_compared_entries(listed, manifest, earlier))
         if new.entries:
+            rows = Counter(earlier.rows)
             rows.update(file for file, row in _read_rows(store) if _matching_hashes(new, store, row))
             comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))
     waiting = [digest for digest, comparison in comparisons.items() if comparison.has_listed_rows]
@@ -172,5 +167,5 @@ def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
                 comparisons[manifest.digest] = RemovalComparison(is_downstream=True)
                 waiting.append(manifest.digest)
     if listed.entries:
-        write_comparisons(root, comparisons)
+        removal_state.write_comparisons(root, comparisons)
     return comparisons

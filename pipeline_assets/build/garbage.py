@@ -35,7 +35,7 @@ from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.hub_listing import read_cached_listing
 from pipeline_assets.corpus.stores import object_source
-from pipeline_assets.spine import durable
+from pipeline_assets.spine import durable, staging
 from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.artifact import check_record_path
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -45,16 +45,7 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import lock_owner, locked, locked_path
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.opening import highest_fence, read_plan
-from pipeline_assets.spine.staging import (
-    BUILDER_KEY,
-    PLAN_FILE,
-    PULLED_KEY,
-    RECEIPTS_FOLDER,
-    fencing_number,
-    leftover_target,
-    sibling_path,
-    staging_folders,
-)
+from pipeline_assets.spine.staging import BUILDER_KEY, PLAN_FILE, PULLED_KEY, RECEIPTS_FOLDER, fencing_number
 
 # Commands that write or read a recipe in the data root; others build in a folder that the user names, and some commands
 # of nemotron build next to the input that the user names.
@@ -152,7 +143,7 @@ class Survey:
                 with contextlib.suppress(InputError), locked(entry.folder, highest_fence(entry.folder)) as lock:
                     members = (locked_path(path) for path in entry.folder.rglob(".*.lock"))
                     if entry.folder.exists() and not any(lock_owner(member) is not None for member in members):
-                        durable.rename(entry.folder, sibling_path(entry.folder, "building", lock.fence))
+                        durable.rename(entry.folder, staging.sibling_path(entry.folder, "building", lock.fence))
         now = self._survey_again()
         now._protected |= now._artifacts.keys() - now._hidden.keys()  # what could not be hidden keeps its inputs
         restored = now._hidden.keys() & (now._needed if now.errors else now._find_needed_artifacts())
@@ -182,7 +173,7 @@ class Survey:
         is_locked, is_old = lock_owner(artifact_folder) is not None, self._is_old(dated)
         is_replaced = whole is not None and ".old." in leftover.name  # by a seal that was cut off
         has_other_builder = whole is not None and whole.provenance.get(BUILDER_KEY) != fencing_number(leftover)
-        if has_other_builder and not is_locked and staging_folders(artifact_folder)[-1:] == [leftover]:
+        if has_other_builder and not is_locked and staging.staging_folders(artifact_folder)[-1:] == [leftover]:
             self._hidden[artifact_folder] = leftover
             self._protected |= set() if is_old else {artifact_folder}
             return manifests
@@ -275,7 +266,7 @@ def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Pat
     for area in (*AREAS, "rebuilds"):
         for parent, names, files in os.walk(root / area):
             for path in (Path(parent, name) for name in sorted((*names, *files))):
-                folder = leftover_target(path)
+                folder = staging.leftover_target(path)
                 if path.is_symlink():
                     what = "a link hides what its artifacts were built from"
                     fix = "mount that folder here instead, or link a whole area"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.build.target import State, Target
+from pipeline_assets.spine import staging
 from pipeline_assets.spine.artifact import Artifact, CheckResult, size_error, try_read_manifest
 from pipeline_assets.spine.builder import Builder
 from pipeline_assets.spine.errors import InputError
@@ -20,14 +21,7 @@ from pipeline_assets.spine.lock import lock_owner
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.opening import read_plan
-from pipeline_assets.spine.staging import (
-    PLAN_FILE,
-    PULLED_KEY,
-    RECEIPTS_FOLDER,
-    leftover_folders,
-    leftover_target,
-    staging_folders,
-)
+from pipeline_assets.spine.staging import PLAN_FILE, PULLED_KEY, RECEIPTS_FOLDER, leftover_target
 
 DisplayState = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]
 
@@ -151,7 +145,7 @@ def _find_partial_build(folder: Path) -> PartialBuild | None:
     """Return the running or interrupted build of an artifact; None if neither exists."""
     # first, since a build that ends before the folders are listed leaves none
     builder = lock_owner(folder)
-    folders = staging_folders(folder) or leftover_folders(folder, "old")
+    folders = staging.staging_folders(folder) or staging.leftover_folders(folder, "old")
     if not folders:
         return None
     newest = folders[-1]

@@ -25,13 +25,8 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FORMAT, StoredFile
 from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.spine.usage import folder_bytes, nearest_existing
-from pipeline_assets.trust.token_estimates import (
-    STORED_BYTES_PER_TEXT_BYTE,
-    TOKEN_BYTES,
-    TOKEN_BYTES_PER_STORED_BYTE,
-    missing_segment_tokens,
-    plan_mixture,
-)
+from pipeline_assets.trust import token_estimates
+from pipeline_assets.trust.token_estimates import STORED_BYTES_PER_TEXT_BYTE, TOKEN_BYTES, TOKEN_BYTES_PER_STORED_BYTE
 
 _LEVEL_1_BYTES_PER_LEVEL_3_BYTE = 1.1  # bytes at zstd level 1 per byte at level 3
 _KEPT_BYTES_PER_TEXT_BYTE = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
@@ -144,7 +139,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     to_build = [status.target for status in statuses if not status.matches_recipe]
     disk_checks = check_disks(run.root, hub.cache, written, fetched) if to_build else []
     packed = [target for target in to_build if "pack" in target.recipe]
-    mixtures = {target.folder: plan_mixture(target, bytes_by_folder, texts) for target in packed}
+    mixtures = {target.folder: token_estimates.plan_mixture(target, bytes_by_folder, texts) for target in packed}
     artifacts = [_set_packed_bytes(plan, mixtures.get(plan.status.target.folder)) for plan in artifacts]
     kept = _folders_kept_if_equal(statuses, run.root)
     artifacts = [replace(plan, is_kept_if_equal=plan.status.target.folder in kept) for plan in artifacts]
@@ -153,7 +148,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     missing = dict[str, int]()
     for target in to_build:
         if "segments" in target.recipe:
-            missing |= missing_segment_tokens(target, bytes_by_folder, texts, run.root)
+            missing |= token_estimates.missing_segment_tokens(target, bytes_by_folder, texts, run.root)
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes, missing)
 
 

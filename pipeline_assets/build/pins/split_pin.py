@@ -20,19 +20,13 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.codecs import detect_codec
 from pipeline_assets.corpus.nemotron.source_rows import is_blank_line, plan_sample, read_piece
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, detect_format, find_split, find_splits
+from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import regroup_by_lines, split_lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
-from pipeline_assets.corpus.readers.source_folder import (
-    HEAD_BYTES,
-    ByteRange,
-    SourceFile,
-    input_folder_path,
-    list_files,
-    open_pinned_files,
-)
+from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.durable import name_file_in_errors
 from pipeline_assets.spine.files import require_folder
@@ -86,7 +80,7 @@ def split_files(pin_target: Target, run: Run, staging: StagingView, max_rows: in
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     if isinstance(pin_target.external_inputs, SplitFolder):
-        with open_pinned_files(pin_target.external_inputs.resolve_path(run.root).path, pin) as files:
+        with source_folder.open_pinned_files(pin_target.external_inputs.resolve_path(run.root).path, pin) as files:
             yield files
         return
     hub_pin = HubPin.from_manifest(run.require_hub("this dataset"), pin)
@@ -98,7 +92,7 @@ def split_files(pin_target: Target, run: Run, staging: StagingView, max_rows: in
 
 def restore_split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
     """Return the absolute folder of a sealed split pin; None for a split on a hub."""
-    path, recipe = input_folder_path(manifest, root), manifest.identity.recipe
+    path, recipe = source_folder.input_folder_path(manifest, root), manifest.identity.recipe
     return None if path is None else SplitFolder(path, recipe["split"], recipe["files"])
 
 
@@ -113,7 +107,7 @@ def _scan_folder(folder: Path) -> tuple[list[str], str]:
     require_folder(folder, "correct the dataset's `path`")
     card = folder / CARD_FILE
     text = card.read_bytes().decode("utf-8", "replace") if card.is_file() else ""
-    return [file.name for file in list_files(folder, ["**/*"])], text
+    return [file.name for file in source_folder.list_files(folder, ["**/*"])], text
 
 
 BLOCK_BYTES = 1 << 22
@@ -149,7 +143,7 @@ class SampledSplit:
         """Fetch a file, or only the first block of a large uncompressed JSON lines file."""
         if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
             head = next(self._fetch_blocks(file, 0))
-            if detect_codec(head[:HEAD_BYTES]) is None:
+            if detect_codec(head[: source_folder.HEAD_BYTES]) is None:
                 path = self.folder / f"{file_number}.jsonl"
                 with name_file_in_errors(path), open(path, "wb") as sparse:
                     sparse.truncate(file.size)
