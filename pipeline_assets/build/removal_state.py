@@ -82,7 +82,7 @@ def lacks_listed_rows(manifest: Manifest) -> bool:
 def lacks_applied_entries(removals: Removals, manifest: Manifest) -> bool:
     """Check whether a build dropped rows because of entries not in `removals`.
 
-    It did so in another data root, from which it was pulled or copied; built here, it would contain these rows.
+    The artifact was pulled or copied from another data root: built here, it would contain these rows.
     """
     return lacks_listed_rows(manifest) and manifest.provenance.get(REMOVALS_KEY) not in removals.positions
 

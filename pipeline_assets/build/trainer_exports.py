@@ -52,7 +52,7 @@ class TrainerFormat(NamedTuple):
     write: Callable[[Job], BuildResult]  # writes the files into the staging directory of a job
     row_store_class: type[FileRows]  # of the row stores that the format exports
     contents: str  # description of the rows, for errors
-    options: frozenset[str]  # on the command line that the format uses
+    options: frozenset[str]  # command-line options that the format uses
     usage: str  # Python code that reads the export
 
 

@@ -34,7 +34,7 @@ class RowSchema:
     """
 
     path_prefix: str  # of the files' paths
-    struct: type[msgspec.Struct] | None  # of the record in a JSON line; None for Parquet files
+    struct: type[msgspec.Struct] | None  # class of the record in a JSON line; None for Parquet files
     key_columns: tuple[str, ...]  # together identify a row; the last one is the id
     source_column: str  # with the source or split of a row
     text_column: str
@@ -91,7 +91,7 @@ class FileRows(RowStore):
     """Rows in files of an artifact; `rows_by_file` maps paths to row counts, in order."""
 
     schema: ClassVar[RowSchema]
-    repeats_rows: ClassVar[bool] = False  # in files of several folders, but at most once in a folder
+    repeats_rows: ClassVar[bool] = False  # a row may be in several folders, at most once in each
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         super().__init__(artifact, lineage)

@@ -1,4 +1,4 @@
-"""Values of row stores: rows, their parts and their fates, with words for output."""
+"""Values that row stores return: rows, their parts and their fates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
