@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -22,7 +22,6 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 
-S = TypeVar("S", bound=msgspec.Struct)
 _BATCH_ROWS = 256  # of Parquet files; some rows have megabytes
 
 
