@@ -13,8 +13,7 @@ from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, AnalysisMode, Ending, Message, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import basic_quality_flags_from_text, parse_harmony
-from pipeline_assets.corpus.nemotron.condition_sql import sql_functions
-from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, parse_condition
 from pipeline_assets.corpus.readers.hub_configs import find_split_files, parse_configs
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.systems.registry import SYSTEMS
@@ -92,7 +91,7 @@ def _conditions() -> list[bytes]:
 
 
 def _read_condition(data: bytes, folder: Path) -> None:
-    sql_functions()
+    parse_condition("stats_tokens > 0")  # imports polars and sqlglot
     PoolsRecipe.from_mapping({"rules": {"mine": [data.decode("utf-8", "replace")]}}, "mine.yaml")
 
 

@@ -10,12 +10,12 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    import polars as pl
-    from sqlglot import exp
-    from sqlglot.dialects.dialect import Dialect
+import polars as pl
+from sqlglot import errors, exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.parsers.postgres import PostgresParser
 
 _MAX_CHARACTERS = 65_536
 _MAX_TERMS = 1_000  # nodes of the tree: columns, values, operators, calls
@@ -55,32 +55,46 @@ _ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}
 _NODE_ARGUMENTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", "low", "high", "typed", "safe"}
 
 
-def sql_functions() -> dict[str, Callable[..., Any]]:
-    """Return the supported SQL functions by name, as functions of polars expressions.
+SQL_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "ABS": lambda number: number.abs(),
+    "ARRAY_CONTAINS": lambda items, item: items.list.contains(item),
+    "ARRAY_LENGTH": lambda items: items.list.len().cast(pl.Int64),
+    "CHAR_LENGTH": lambda text: text.str.len_chars().cast(pl.Int64),
+    "COALESCE": pl.coalesce,
+    "ENDS_WITH": lambda text, end: text.str.ends_with(end),
+    "GREATEST": pl.max_horizontal,
+    "LEAST": pl.min_horizontal,
+    "LENGTH": lambda text: text.str.len_chars().cast(pl.Int64),
+    "LOWER": lambda text: text.str.to_lowercase(),
+    "OCTET_LENGTH": lambda text: text.str.len_bytes().cast(pl.Int64),
+    "STARTS_WITH": lambda text, start: text.str.starts_with(start),
+    "TRIM": lambda text: text.str.strip_chars(),
+    "UPPER": lambda text: text.str.to_uppercase(),
+}
+"""Supported SQL functions by name, as functions of polars expressions.
 
-    Lengths are cast to signed integers, because a difference of unsigned integers cannot be negative.
+Lengths are signed integers, because a difference of unsigned integers cannot be negative.
+"""
+
+
+class _ConditionDialect(Postgres):
+    """Dialect in which all functions except ANY are plain calls.
+
+    Postgres, because its `~` matches a pattern as in polars.
     """
-    import polars as pl
 
-    return {
-        "ABS": lambda number: number.abs(),
-        "ARRAY_CONTAINS": lambda items, item: items.list.contains(item),
-        "ARRAY_LENGTH": lambda items: items.list.len().cast(pl.Int64),
-        "CHAR_LENGTH": lambda text: text.str.len_chars().cast(pl.Int64),
-        "COALESCE": pl.coalesce,
-        "ENDS_WITH": lambda text, end: text.str.ends_with(end),
-        "GREATEST": pl.max_horizontal,
-        "LEAST": pl.min_horizontal,
-        "LENGTH": lambda text: text.str.len_chars().cast(pl.Int64),
-        "LOWER": lambda text: text.str.to_lowercase(),
-        "OCTET_LENGTH": lambda text: text.str.len_bytes().cast(pl.Int64),
-        "STARTS_WITH": lambda text, start: text.str.starts_with(start),
-        "TRIM": lambda text: text.str.strip_chars(),
-        "UPPER": lambda text: text.str.to_uppercase(),
-    }
+    class Tokenizer(Postgres.Tokenizer):
+        IDENTIFIERS: ClassVar = ['"', "`"]
+        COMMANDS: ClassVar = set()
+
+    class Parser(PostgresParser):
+        FUNCTIONS: ClassVar = {}
+        FUNCTION_PARSERS: ClassVar = {}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar = {"ANY": PostgresParser.NO_PAREN_FUNCTION_PARSERS["ANY"]}
+        STATEMENT_PARSERS: ClassVar = {}
 
 
-def compile_condition(condition: str, frame: "pl.DataFrame") -> "pl.Expr":
+def compile_condition(condition: str, frame: pl.DataFrame) -> pl.Expr:
     """Convert an SQL condition to a boolean expression of polars.
 
     The condition may use the columns of `frame`. `frame` has one row, with which types are checked.
@@ -89,20 +103,16 @@ def compile_condition(condition: str, frame: "pl.DataFrame") -> "pl.Expr":
         ValueError: The condition cannot be parsed, is too large, uses anything unsupported, or is not boolean.
         PolarsError: Types cannot be compared, or a pattern is not a valid regular expression.
     """
-    from sqlglot import exp
-
     tree = _parse(condition)
     if sum(not isinstance(node, exp.Identifier) for node in tree.walk()) > _MAX_TERMS:
         raise ValueError(f"a condition has at most {_MAX_TERMS:,} columns, values, operators and calls")
     return _to_boolean_expression(tree, frame, 0)
 
 
-def _parse(condition: str) -> "exp.Expr":
-    from sqlglot import errors, exp
-
+def _parse(condition: str) -> exp.Expr:
     if len(condition) > _MAX_CHARACTERS:
         raise ValueError(f"a condition has at most {_MAX_CHARACTERS:,} characters, got {len(condition):,}")
-    dialect = _dialect()
+    dialect = _ConditionDialect()
     try:
         _raise_if_too_deep([token.token_type.name for token in dialect.tokenize(condition)])
         trees = dialect.parse_into(exp.Condition, condition)
@@ -119,29 +129,6 @@ def _parse(condition: str) -> "exp.Expr":
     return trees[0]
 
 
-@functools.cache
-def _dialect() -> "Dialect":
-    """Return a Postgres dialect that parses all functions except ANY as plain calls."""
-    # Postgres, because its `~` matches a pattern as in polars.
-    from sqlglot.dialects.postgres import Postgres
-    from sqlglot.parsers.postgres import PostgresParser
-
-    prefix_parsers = {"ANY": PostgresParser.NO_PAREN_FUNCTION_PARSERS["ANY"]}
-    parser = {
-        "FUNCTIONS": {},
-        "FUNCTION_PARSERS": {},
-        "NO_PAREN_FUNCTION_PARSERS": prefix_parsers,
-        "STATEMENT_PARSERS": {},
-    }
-    tokenizer = {"IDENTIFIERS": ['"', "`"], "COMMANDS": set()}
-    members = {
-        "Tokenizer": type("Tokenizer", (Postgres.Tokenizer,), tokenizer),
-        "Parser": type("Parser", (PostgresParser,), parser),
-    }
-    dialect: Dialect = type("Conditions", (Postgres,), members)()
-    return dialect
-
-
 def _raise_if_too_deep(token_types: Iterable[str]) -> None:
     """Raise ValueError if brackets or prefix operators nest too deep for the parser."""
     depth = prefixes = 0
@@ -153,7 +140,7 @@ def _raise_if_too_deep(token_types: Iterable[str]) -> None:
             raise ValueError(_DEPTH_ERROR)
 
 
-def _to_boolean_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> "pl.Expr":
+def _to_boolean_expression(node: exp.Expr, frame: pl.DataFrame, depth: int) -> pl.Expr:
     expression: pl.Expr = _to_expression(node, frame, depth + 1)
     kind = frame.select(expression.alias("holds")).schema["holds"]
     if str(kind) != "Boolean":
@@ -161,10 +148,7 @@ def _to_boolean_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) 
     return expression
 
 
-def _to_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> Any:
-    import polars as pl
-    from sqlglot import exp
-
+def _to_expression(node: exp.Expr, frame: pl.DataFrame, depth: int) -> Any:
     if depth > 2 * _MAX_DEPTH:
         raise ValueError(_DEPTH_ERROR)
     read = functools.partial(_to_expression, frame=frame, depth=depth + 1)
@@ -220,10 +204,8 @@ def _to_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> Any:
     return ~expression if node.args.get("negate") else expression
 
 
-def _check_form(node: "exp.Expr") -> None:
+def _check_form(node: exp.Expr) -> None:
     """Raise ValueError for unsupported arguments of a node, or missing parentheses."""
-    from sqlglot import exp
-
     if isinstance(node, exp.Alias):
         raise ValueError("the condition is invalid (CAST and AS are not supported; see docs/nemotron.md)")
     arguments = [name for name, value in node.args.items() if value not in (None, False, [])]
@@ -234,9 +216,7 @@ def _check_form(node: "exp.Expr") -> None:
         raise ValueError("the condition is invalid (put parentheses around each operand that has its own operator)")
 
 
-def _column(node: "exp.Column", frame: "pl.DataFrame") -> "pl.Expr":
-    import polars as pl
-
+def _column(node: exp.Column, frame: pl.DataFrame) -> pl.Expr:
     name, columns = ".".join(part.name for part in node.parts), frame.columns
     if name.upper() in _CLOCK_NAMES:
         raise ValueError(_CLOCK_ERROR)
@@ -248,13 +228,13 @@ def _column(node: "exp.Column", frame: "pl.DataFrame") -> "pl.Expr":
     return pl.col(name).cast(pl.Int64) if frame.schema[name] == pl.Int32 else pl.col(name)
 
 
-def _literal_text(node: "exp.Expr") -> str:
+def _literal_text(node: exp.Expr) -> str:
     if len(node.this) > _MAX_LITERAL_CHARACTERS:
         raise ValueError(f"a quoted text has at most {_MAX_LITERAL_CHARACTERS:,} characters, got {len(node.this):,}")
     return str(node.this)
 
 
-def _number(node: "exp.Expr") -> int | float:
+def _number(node: exp.Expr) -> int | float:
     return int(node.this) if node.this.isdigit() else float(node.this)
 
 
@@ -262,19 +242,17 @@ def _like_to_regex(pattern: str) -> str:
     return f"(?s)^{''.join({'%': '.*', '_': '.'}.get(char, re.escape(char)) for char in pattern)}$"
 
 
-def _function_call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
-    from sqlglot import exp
-
-    name, known = node.name.upper(), sql_functions()
+def _function_call(node: exp.Expr, arguments: list[pl.Expr]) -> Any:
+    name = node.name.upper()
     if name in _CLOCK_NAMES:
         raise ValueError(_CLOCK_ERROR)
     if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):
         raise ValueError(SINGLE_ROW_RULE)
-    if name not in known:
-        suggested = _describe_alternatives(name, known, "functions")
+    if name not in SQL_FUNCTIONS:
+        suggested = _describe_alternatives(name, SQL_FUNCTIONS, "functions")
         raise ValueError(f"the condition is invalid (unknown function {name[:60]}{suggested})")
     try:
-        return known[name](*arguments)
+        return SQL_FUNCTIONS[name](*arguments)
     except TypeError:
         raise ValueError(f"the condition is invalid (wrong number of arguments for {name})") from None
 
@@ -284,9 +262,7 @@ def _describe_alternatives(name: str, known_names: Collection[str], plural_noun:
     return f", did you mean {nearest[0]}?" if nearest else f"; {plural_noun}: {', '.join(sorted(known_names))}"
 
 
-def _unsupported_error(node: "exp.Expr", argument: str = "") -> ValueError:
-    from sqlglot import exp
-
+def _unsupported_error(node: exp.Expr, argument: str = "") -> ValueError:
     if isinstance(node, exp.Window | exp.Filter | exp.AggFunc | exp.Star):
         return ValueError(SINGLE_ROW_RULE)
     name = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper() + (f" with {argument}" if argument else "")

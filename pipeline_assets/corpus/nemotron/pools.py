@@ -26,7 +26,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet,
 from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.nemotron.pool_card import write_pool_card
 from pipeline_assets.corpus.nemotron.pool_quotas import RankLimits, find_rank_limits, quota_mask
-from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, condition_mask, parse_condition, pool_name_for
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, condition_columns, condition_mask, pool_name_for
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -131,9 +131,9 @@ def _explain_empty(pool: str, recipe: PoolsRecipe, counts: Mapping[str, int]) ->
 
     The result is a message if all columns of the pool's conditions are null in all rows with an accepted licence.
     """
-    columns = {column for condition in recipe.rules[pool] for column in parse_condition(condition).meta.root_names()}
+    columns = condition_columns(recipe.rules[pool])
     if not any(counts.get(f"said/{column}", 0) for column in columns):
-        return f"no row says anything in {', '.join(sorted(columns))}"
+        return f"no row says anything in {', '.join(columns)}"
     return {condition: counts.get(f"holds/{condition}", 0) for condition in recipe.rules[pool]}
 
 

@@ -3,6 +3,7 @@
 import difflib
 import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.licences import check_tag
-from pipeline_assets.corpus.nemotron.condition_sql import SINGLE_ROW_RULE, compile_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.manifest import StageVersion
@@ -148,8 +148,7 @@ class PoolsRecipe(RecipeSection):
     @property
     def columns(self) -> list[str]:
         """Columns that the conditions use, sorted."""
-        conditions = (parse_condition(sql) for conditions in self.rules.values() for sql in conditions)
-        return sorted({column for condition in conditions for column in condition.meta.root_names()})
+        return condition_columns(itertools.chain.from_iterable(self.rules.values()))
 
 
 def describe_quotas(recipe: Mapping[str, Any]) -> str:
@@ -179,6 +178,8 @@ def parse_condition(condition: str) -> "pl.Expr":
     """
     import polars as pl
 
+    from pipeline_assets.corpus.nemotron.condition_sql import SINGLE_ROW_RULE, compile_condition
+
     try:
         expression = compile_condition(condition, _example_row())
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -206,10 +207,14 @@ def condition_mask(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
     return holds
 
 
-def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns of every condition that fails for a row without values."""
-    unmet = (parse_condition(condition) for condition in conditions if not condition_mask(_example_row(), condition)[0])
-    return {column for condition in unmet for column in condition.meta.root_names()}
+def condition_columns(conditions: Iterable[str]) -> list[str]:
+    """List the columns that conditions use, sorted."""
+    return sorted({column for condition in conditions for column in parse_condition(condition).meta.root_names()})
+
+
+def needed_columns(conditions: Iterable[str]) -> list[str]:
+    """List the columns of every condition that fails for a row without values, sorted."""
+    return condition_columns(sql for sql in conditions if not condition_mask(_example_row(), sql)[0])
 
 
 def pool_name_for(capability_target: str) -> str:

@@ -9,7 +9,7 @@ import pydantic
 from pipeline_assets.corpus.nemotron.pools_recipe import (
     Condition,
     StratumColumns,
-    parse_condition,
+    condition_columns,
     raise_if_invalid_name,
 )
 from pipeline_assets.spine.key_types import Decimal
@@ -53,11 +53,6 @@ class SubsetRule(RecipeSection):
     def strata_columns(self) -> tuple[str, ...]:
         """Columns whose values divide rows into strata; empty without `balance`."""
         return ("meta_domain",) if self.balance is True else self.balance or ()
-
-    @property
-    def condition_columns(self) -> list[str]:
-        """Columns that the conditions use, sorted."""
-        return sorted({column for condition in self.where for column in parse_condition(condition).meta.root_names()})
 
 
 _UNVERIFIED_CONDITIONS = (
@@ -149,4 +144,4 @@ class SubsetsRecipe(RecipeSection):
     @property
     def condition_columns(self) -> list[str]:
         """Columns that the conditions of all rules use, sorted."""
-        return sorted({column for rule in self.rules.values() for column in rule.condition_columns})
+        return condition_columns(condition for rule in self.rules.values() for condition in rule.where)

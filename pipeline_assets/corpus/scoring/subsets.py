@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_footer
 from pipeline_assets.corpus.formats.python_columns import fill_null
 from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
-from pipeline_assets.corpus.nemotron.pools_recipe import condition_mask
+from pipeline_assets.corpus.nemotron.pools_recipe import condition_columns, condition_mask
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
 from pipeline_assets.corpus.scoring.row_choice import boundary_mask, choose_rows, selection_ranks
@@ -272,6 +272,6 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
             "splits": by_split,
             "could_flip": {"rows": flips, "share": f"{flips / max(could_be, 1):.6f}"} if is_known else None,
         }
-        if empty_columns := [column for column in rule.condition_columns if column not in scored_rows.present_columns]:
-            rules[name]["unsaid"] = empty_columns
+        if unsaid := [name for name in condition_columns(rule.where) if name not in scored_rows.present_columns]:
+            rules[name]["unsaid"] = unsaid
     return {"error_bar": {name: bar if bar is None else str(bar) for name, bar in bars.items()}, "rules": rules}

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
-from pipeline_assets.corpus.nemotron.condition_sql import compile_condition, sql_functions
+from pipeline_assets.corpus.nemotron.condition_sql import SQL_FUNCTIONS, compile_condition
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
@@ -247,7 +247,7 @@ def test_trim_removes_all_blanks_like_polars() -> None:
 def test_every_function_is_one_of_polars_and_documented() -> None:
     documented = Path(__file__).parents[3].joinpath("docs/nemotron.md").read_text()
     arguments = ["(text)", "(text, 'a')", "(meta_tags, 'a')", "(meta_tags)", "(stats_tokens)"]
-    for name in sql_functions():
+    for name in SQL_FUNCTIONS:
         assert f"`{name}`" in documented
         accepted = [call for call in arguments if is_read(f"{name}{call} IS NULL")]
         assert accepted, name
