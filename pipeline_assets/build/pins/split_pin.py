@@ -18,7 +18,7 @@ from pipeline_assets.build.pins.raw_pin import ChosenFiles, ChosenFolder, HubPin
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.codecs import detect_codec
-from pipeline_assets.corpus.nemotron.source_rows import is_blank_line, plan_sample, read_piece
+from pipeline_assets.corpus.nemotron.source_rows import plan_sample, read_piece
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, detect_format, find_split, find_splits
 from pipeline_assets.corpus.readers import source_folder
 from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, read_card
@@ -158,7 +158,7 @@ class SampledSplit:
         first = max(piece.start - 1, 0)
         with name_file_in_errors(piece.file.path), open(piece.file.path, "r+b") as sparse:
             lines = split_lines(regroup_by_lines(self._copy_blocks(file, first, sparse), first, file.path), piece.stop)
-            offsets = (offset for offset, line in lines if offset >= piece.start and not is_blank_line(line))
+            offsets = (offset for offset, line in lines if offset >= piece.start and line.strip())
             return sum(1 for _ in itertools.islice(offsets, max_rows))
 
     def _copy_blocks(self, file: HubFile, start: int, sparse_file: BinaryIO) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """JSON lines in zstd, written with hashes and read in blocks of whole lines."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from pipeline_assets.spine.verified_reads import hash_while_reading
 
 SUFFIX = ".jsonl.zst"
 T = TypeVar("T")
+_encoder = msgspec.json.Encoder()
 _FIX = "restore the file or rebuild the artifact"
 
 
@@ -49,10 +50,10 @@ class JsonlZstWriter(DurableFile):
         return OutputFile(name, self.rows, self.bytes_written, self.sha256, self._content.hexdigest())
 
 
-def write_rows(path: Path, name: str, rows: list[dict[str, object]], zstd_level: int) -> OutputFile:
-    """Write a few rows as `.jsonl.zst`, in input order."""
+def write_rows(path: Path, name: str, rows: Sequence[object], zstd_level: int) -> OutputFile:
+    """Write a few rows, which msgspec can encode, as `.jsonl.zst`, in input order."""
     with JsonlZstWriter(path, zstd_level) as writer:
-        writer.write_lines(b"".join(msgspec.json.encode(row) + b"\n" for row in rows), len(rows))
+        writer.write_lines(_encoder.encode_lines(rows), len(rows))
     return writer.output(name)
 
 

@@ -11,18 +11,9 @@ from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import Ending, JsonValue, Message, Reason, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messages
+from pipeline_assets.corpus.nemotron import message_text
 from pipeline_assets.corpus.nemotron.dataset_section import Domain
-from pipeline_assets.corpus.nemotron.message_text import (
-    REASONING_KEYS,
-    THINK_TAGS_COUNT_KEY,
-    ThinkTags,
-    count_think_tags,
-    read_reasoning,
-    read_text,
-    split_think_blocks,
-    sum_think_tags,
-    unread_count_key,
-)
+from pipeline_assets.corpus.nemotron.message_text import ThinkTags
 from pipeline_assets.corpus.nemotron.open_calls import OpenCalls
 from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, read_formalisation
 from pipeline_assets.corpus.nemotron.row_forms import read_train_turns
@@ -65,7 +56,7 @@ class _MessageReader:
 
     def __init__(self, rules: RowsRecipe) -> None:
         self._rules = rules
-        self._reasoning_keys = REASONING_KEYS if rules.reasoning_key is None else (rules.reasoning_key,)
+        self._reasoning_keys = message_text.REASONING_KEYS if rules.reasoning_key is None else (rules.reasoning_key,)
         self._read_keys = {**_READ_KEYS, "assistant": _READ_KEYS["assistant"].union(self._reasoning_keys)}
         self.calls = OpenCalls()
         self.counts: Counter[str] = Counter()
@@ -105,13 +96,9 @@ class _MessageReader:
             read_keys = self._read_keys.get(role) if isinstance(role, str) else None
             if read_keys is None:
                 raise RowFault(RowReason.UNKNOWN_ROLE, f"message {number} is by {role!r:.80}")
-            if not read_keys.issuperset(message) and (
-                unread := [
-                    unread_count_key(str(role), key) for key in message.keys() - read_keys if has_value(message[key])
-                ]
-            ):
-                self.counts["message_fields_unread"] += len(unread)
-                self.counts.update(unread)
+            for key in message.keys() - read_keys:
+                if has_value(message[key]):
+                    self.counts.update(["message_fields_unread", message_text.unread_count_key(str(role), key)])
             if (
                 role in _ROLES_WITH_CONTENT
                 and message.get("content") is None
@@ -142,12 +129,12 @@ class _MessageReader:
         return prompt_messages(None, DeveloperContent(content, ())) if content else []
 
     def _read_assistant_message(self, message: Row, content: str) -> list[Message]:
-        reasoning, tool_calls = read_reasoning(message, self._reasoning_keys, self.counts), message.get("tool_calls")
-        messages = []
+        reasoning = message_text.read_reasoning(message, self._reasoning_keys, self.counts)
+        tool_calls, messages = message.get("tool_calls"), []
         if reasoning is not None:
-            count_think_tags("analysis", reasoning, self.counts)
+            message_text.count_think_tags("analysis", reasoning, self.counts)
             if self._requests_tags and "<think>" not in content:
-                self.counts[f"{THINK_TAGS_COUNT_KEY}/contradicted"] += 1
+                self.counts[f"{message_text.THINK_TAGS_COUNT_KEY}/contradicted"] += 1
             messages.append(Message(Role.ASSISTANT, reasoning, channel="analysis"))
         before, content = self._split_thoughts(content, reasoning)
         messages += before
@@ -165,7 +152,7 @@ class _MessageReader:
         from the text. With `KEEP`, or if the tags do not pair up, the content is returned unchanged as the text.
         """
         rule = self._rules.think_tags
-        parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
+        parts = None if rule is ThinkTags.KEEP or "<think>" not in content else message_text.split_think_blocks(content)
         if parts is None:
             return [], content
         if rule is ThinkTags.DROP:
@@ -182,8 +169,8 @@ class _MessageReader:
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
             return ""
-        text = read_text(content, role, self.counts)
-        count_think_tags(role, text, self.counts)
+        text = message_text.read_text(content, role, self.counts)
+        message_text.count_think_tags(role, text, self.counts)
         return text
 
 
@@ -261,7 +248,7 @@ def read_conversation(
             unread = ParsedText(text, (), None, text.encode("utf-8"))
             return RowConversation(rules.loss_mode, unread, [], None, True, {}, refusal)
         messages, template, log = parsed.conversation, parsed.template, collect_calls(parsed.conversation)
-        counts, roles = sum_think_tags(messages), [str(message.role) for message in messages]
+        counts, roles = message_text.sum_think_tags(messages), [str(message.role) for message in messages]
         has_system = chat_template is not None and template == Template.HARMONY_1 and messages[0].role is Role.SYSTEM
         source_indexes = [*range(len(messages))]
         kept = source_indexes[int(has_system) :]

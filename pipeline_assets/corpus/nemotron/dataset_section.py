@@ -42,22 +42,15 @@ PromptLookup = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class RowOrigin:
-    """Dataset, split and file of a block of source rows.
-
-    Attributes:
-        subset: Configuration on the hub, such as `default`.
-        file: Name of the file, as in the manifest's inputs.
-        revision: Commit, 40 hex digits; None for a local folder.
-        find_prompt: Function that finds a prompt which the publisher withheld; None without seed sets.
-    """
+    """Dataset, split and file of a block of source rows."""
 
     dataset: str
-    subset: str
+    subset: str  # configuration on the hub, such as `default`
     split: str
     domain: Domain
-    file: str
-    revision: str | None
-    find_prompt: PromptLookup | None = None
+    file: str  # name, as in the manifest's inputs
+    revision: str | None  # commit, 40 hex digits; None for a local folder
+    find_prompt: PromptLookup | None = None  # finds prompts that the publisher withheld; None without seed sets
 
 
 _EFFORT_IN_NAME = re.compile("(?<![a-z])(low|medium|high)(?![a-z])")  # as a word in a split's name

@@ -11,7 +11,7 @@ import functools
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,24 +45,15 @@ _SUMMED_COLUMNS = {"tokens": "stats_tokens", "completion_tokens": "stats_complet
 
 @dataclass(frozen=True)
 class _SplitShard:
-    """File of normalised rows, always read whole.
-
-    `rows` is 0, so that the engine does not search the file for a poison row.
-
-    Attributes:
-        path: Path of the file in the artifact, and of its kept rows in the output.
-        dropped_file: Work file of rows that the prompts stage dropped.
-        contaminated_file: Work file of prompts that decontamination removed.
-        decisions_file: Work file of decisions on duplicates among the remaining prompts.
-    """
+    """File of normalised rows, and work files with decisions of earlier stages."""
 
     name: str
-    path: str
+    path: str  # of the file in the artifact, and of its kept rows in the output
     file: Path
-    dropped_file: Path
-    contaminated_file: Path
-    decisions_file: Path
-    rows: int = 0
+    dropped_file: Path  # rows that the prompts stage dropped
+    contaminated_file: Path  # prompts that decontamination removed
+    decisions_file: Path  # duplicates among the remaining prompts
+    rows: int = 0  # the file is always read whole, so the engine does not search it for a poison row
 
 
 def deduplicate_split(
@@ -77,22 +68,20 @@ def deduplicate_split(
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    `rows` has the split's normalised rows, `prompts` their prompts. `decontaminated` and `near_duplicates` are results
-    of decontamination and of the search for near duplicates; None if skipped. Decisions on rows of other splits are
-    ignored. If `drops_near_duplicates`, near duplicates are dropped instead of tagged.
+    `rows` has the split's normalised rows, `prompts` their prompts. `decontaminated` and `near_duplicates` (possibly of
+    several splits) are None if these steps were skipped. Near duplicates are tagged, or dropped on request.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))
-    dropped_files = _write_by_shard(staging, "gone", names, dropped_rows)
     refused_prompts = ((_shard_number(row.file), row) for row in _removed_prompts(decontaminated))
-    refused = _write_by_shard(staging, "refused", names, refused_prompts)
     decisions = () if near_duplicates is None else read_decisions(near_duplicates)
     near = (row for row in decisions if row.source == split and row.decision != "kept")
     duplicates = ((_shard_number(row.shard), row) for row in near)
-    decided = _write_by_shard(staging, "decided", names, duplicates)
+    earlier = {"gone": dropped_rows, "refused": refused_prompts, "decided": duplicates}
+    work_files = [_write_by_shard(staging, folder, names.values(), found) for folder, found in earlier.items()]
     shards = [
-        _SplitShard(name, path, rows.path(path), dropped_files[name], refused[name], decided[name])
-        for path, name in names.items()
+        _SplitShard(name, path, rows.path(path), *files)
+        for (path, name), *files in zip(names.items(), *work_files, strict=True)
     ]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     work = functools.partial(deduplicate_rows, drops_near_duplicates=drops_near_duplicates)
@@ -119,32 +108,23 @@ def _removed_prompts(decontaminated: Artifact | None) -> Iterator[Reject]:
 
 
 def _write_by_shard(
-    staging: StagingDir,
-    folder_name: str,
-    shard_numbers: Mapping[str, str],
-    rows: Iterator[tuple[str, msgspec.Struct | Reject]],
-) -> dict[str, Path]:
-    """Write rows to a work file per shard; return the files by shard number.
-
-    `rows` has (shard number, row) pairs, sorted by number. `shard_numbers` maps paths to ascending numbers.
-    """
+    staging: StagingDir, folder_name: str, shard_numbers: Iterable[str], rows: Iterable[tuple[str, object]]
+) -> Iterator[Path]:
+    """Write (shard number, row) pairs, sorted by number, to a work file per shard."""
     waiting = itertools.groupby(rows, key=lambda row: row[0])
-    group, paths = next(waiting, None), {}
-    for name in shard_numbers.values():
-        paths[name] = staging.path(f"{WORK_FOLDER}/{folder_name}/{name}{SUFFIX}")
-        with JsonlZstWriter(paths[name], zstd_level=1) as writer:
+    group = next(waiting, None)
+    for name in shard_numbers:
+        path = staging.path(f"{WORK_FOLDER}/{folder_name}/{name}{SUFFIX}")
+        with JsonlZstWriter(path, zstd_level=1) as writer:
             if group is not None and group[0] == name:
                 for _, row in group[1]:
                     writer.write_lines(_encoder.encode_lines([row]), 1)
                 group = next(waiting, None)
-    return paths
+        yield path
 
 
 def deduplicate_rows(shard: _SplitShard, window: Window, folder: StagingView, drops_near_duplicates: bool) -> Receipt:
-    """Write two files: the kept rows of a shard, and its dropped rows.
-
-    Near duplicates are tagged and kept, or dropped if `drops_near_duplicates`.
-    """
+    """Write two files: a shard's kept rows with tags of near duplicates, and its dropped rows."""
     dropped_name = f"{WORK_FOLDER}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR_DUPLICATE: 0}, **dict.fromkeys(_SUMMED_COLUMNS, 0))
     decisions, first = _earlier_decisions(shard), 0
@@ -209,7 +189,7 @@ def _tag_duplicates(table: pa.Table, decisions: Sequence[Decision | None]) -> pa
         "quality_duplicate_of": [None if decision is None else decision.duplicate_of for decision in decisions],
         "quality_similarity": [None if decision is None else decision.similarity for decision in decisions],
     }
-    columns = [
-        to_column(values[field.name], field.type) if field.name in values else table[field.name] for field in SCHEMA
-    ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    for name, column in values.items():
+        field = SCHEMA.field(name)
+        table = table.set_column(SCHEMA.get_field_index(name), field, to_column(column, field.type))
+    return table

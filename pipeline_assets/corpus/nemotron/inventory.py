@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline_assets.corpus.converted_shards import concatenate_lines
+from pipeline_assets.corpus.converted_shards import REJECTS_FOLDER, concatenate_lines
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.markdown import code, escape_cell, markdown_table
@@ -25,7 +25,7 @@ from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 _SHORT_HEADINGS = {
     "difficulty_stated": "stated difficulty",
@@ -87,16 +87,13 @@ def _format_percent(fraction: str) -> str:
     """Format a decimal string of four places as a percentage; `–` if it is empty."""
     if not fraction:
         return "–"
-    whole, _, places = fraction.partition(".")
-    hundredths = int(whole) * 10_000 + int(places)  # of a percent
-    return f"{hundredths // 100}.{hundredths % 100:02d} %" if hundredths % 100 else f"{hundredths // 100} %"
+    percent, hundredths = divmod(int(fraction.replace(".", "")), 100)
+    return f"{percent}.{hundredths:02d} %" if hundredths else f"{percent} %"
 
 
 INVENTORY_STAGE = StageVersion("nemotron_inventory", 6)
-INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
+INVENTORY_JSON = "inventory.json"
 INVENTORY_FORMAT: MetadataFormat[dict[str, Any]] = MetadataFormat("inventory", 256 << 20, REBUILD, dict[str, Any])
-_CENSUS_STAGE = "inventory"
-_REJECTS_FOLDER = f"{WORK_FOLDER}/rejects"
 
 
 def take_inventory(
@@ -107,13 +104,9 @@ def take_inventory(
     `pin` is the identity of the artifact that pins the split's files. Raise InputError if a sample has no row
     although the files are not empty.
     """
-    shards = (
-        source_rows.plan_shards(files, source_rows.SCAN_SHARD_BYTES)
-        if max_rows is None
-        else source_rows.plan_sample(files, max_rows)
-    )
+    shards = source_rows.plan_shards(files, source_rows.SCAN_SHARD_BYTES, max_rows)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
-    receipts = list(run_stage(_CENSUS_STAGE, take_census, shards, staging, settings))
+    receipts = list(run_stage("inventory", take_census, shards, staging, settings))
     counts = total_counts(receipts)
     if max_rows is not None and not counts.get("in") and any(file.bytes for file in files):
         raise source_rows.empty_sample_error(max_rows, staging.target)
@@ -121,15 +114,14 @@ def take_inventory(
     for receipt in receipts:
         add_tally(tally, receipt.notes["tally"])
     inventory = _describe_split(files, pin, max_rows, counts, tally)
-    rejects = concatenate_lines(staging, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
-    written = [
-        write_text(staging, INVENTORY_JSON, _encode_inventory(inventory)),
-        write_text(staging, COVERAGE_MD, render_coverage(inventory)),
-        rejects,
-    ]
+    rejects = (receipt.files[0] for receipt in receipts)
     ledger = Ledger(counts.get("in", 0), counts.get("rows", 0), {}, inventory["rejected"]).to_json()
     return BuildResult(
-        files=written,
+        files=[
+            write_text(staging, INVENTORY_JSON, _encode_inventory(inventory)),
+            write_text(staging, "metadata_coverage.md", render_coverage(inventory)),
+            concatenate_lines(staging, rejects, REJECTS_FILE, settings.zstd_level),
+        ],
         counts={"ledger": ledger, "files": len(files), "bytes": inventory["bytes"]},
         decisions={"scan": inventory["scan"], "format": inventory["format"]},
     )
@@ -145,18 +137,15 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
         else:
             census.add_row(row.columns, to_json_row(row.columns, parquet[row.file]) if row.file in parquet else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
-    name = f"{_REJECTS_FOLDER}/{shard.name}{SUFFIX}"
-    reject_file = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], zstd_level=3)
-    return Receipt([reject_file], counts, {"tally": census.tally()})
+    name = f"{REJECTS_FOLDER}/{shard.name}{SUFFIX}"
+    return Receipt([write_rows(folder.path(name), name, rejects, zstd_level=3)], counts, {"tally": census.tally()})
 
 
 def _describe_split(
     files: Sequence[SourceFile], pin_identity: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
     """Return the inventory of a split; its shares are fractions of the readable rows."""
-    rows = counts.get("rows", 0)
-    read = counts.get("in", 0)
-    footers = []
+    rows, read, footers = counts.get("rows", 0), counts.get("in", 0), []
     for file in files:
         if detect_format(file.name) == "parquet":
             metadata = read_local_footer(file)

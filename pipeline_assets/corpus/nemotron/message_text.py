@@ -59,8 +59,8 @@ def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
     if isinstance(value, list) and value:
         if (medium := _find_media_type(value, is_reply=role == "tool")) is not None:
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"a part of the {role}'s message is {medium!r:.80}")
-        parts = [part for part in value if isinstance(part, dict) and _is_text(part)]
-        if len(parts) == len(value):
+        parts = [part for part in value if isinstance(part, dict) and part.get("type") == "text"]
+        if len(parts) == len(value) and all(isinstance(part.get("text"), str) for part in parts):
             unread = (key for part in parts for key in part if key not in ("type", "text") and has_value(part[key]))
             counts.update(unread_count_key(f"{role}.content[]", key) for key in unread)
             return "".join(str(part["text"]) for part in parts)
@@ -71,17 +71,10 @@ def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
 def is_blank_content(content: JsonValue) -> bool:
     """Check whether content is missing or blank: whitespace, or a list of blank parts."""
     if isinstance(content, list):
-        return all(isinstance(part, dict) and _is_blank_part(part) for part in content)
+        texts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        are_blank = (is_blank_content(part.get("text")) and _media_type(part, is_reply=False) is None for part in texts)
+        return len(texts) == len(content) and all(are_blank)
     return content is None or (isinstance(content, str) and not content.strip())
-
-
-def _is_blank_part(part: Row) -> bool:
-    is_blank = part.get("type") == "text" and is_blank_content(part.get("text"))
-    return is_blank and _media_type(part, is_reply=False) is None
-
-
-def _is_text(part: Row) -> bool:
-    return part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _find_media_type(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
@@ -110,10 +103,7 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
 
 
 def _has_payload(part: Row, media_type: str) -> bool:
-    """Check whether a part has a payload, which makes it media.
-
-    A payload is an object under `source` or under the key in `media_type`, or any value under `mimeType`.
-    """
+    """Check whether a part has an object under its type or `source`, or a `mimeType`."""
     return any(isinstance(part.get(key), dict) for key in (media_type, "source")) or "mimeType" in part
 
 

@@ -82,7 +82,7 @@ def normalise_rows(
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     batch = _to_batch(drafts, encoded, origin)
     counts = Counter({name: int(to_numpy(batch.column(column)).sum()) for name, column in _SUMMED_COLUMNS.items()})
-    counts["unknown_channels"] = sum(known is False for known in batch.column(_KNOWN_CHANNELS_COLUMN).to_pylist())
+    counts["unknown_channels"] = sum(known is False for known in batch.column("quality_known_channels").to_pylist())
     counts.update(rows=len(rows), documents=len(drafts), analysis_given=0, analysis_rendered=0)
     counts.update(rejected_key(reject.reason) for reject in rejects)
     counts.update(dropped_key(row.reason) for row in dropped)
@@ -225,4 +225,3 @@ _SUMMED_COLUMNS = {
     "control_characters": "quality_control_characters",
     "stalled_calls": "quality_stalled_calls",
 }
-_KNOWN_CHANNELS_COLUMN = "quality_known_channels"

@@ -12,13 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.chat_templates.template import ChatTemplateFiles, load_template
 from pipeline_assets.corpus.converted_shards import IDS_FOLDER, REJECTS_FOLDER
 from pipeline_assets.corpus.doc_ids import IdsWriter
-from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
+from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.message_text import THINK_TAGS_COUNT_KEY, UNREAD_KEYS_COUNT_KEY
@@ -74,9 +73,7 @@ def normalise_shard(
     if template_files is not None:
         encoder = load_template(template_files)
     counts: Counter[str] = Counter(rows=0, documents=0)
-    rejects: list[Reject] = []
-    dropped: list[Reject] = []
-    tools: dict[str, str] = {}
+    rejects, dropped, tools = list[Reject](), list[Reject](), dict[str, str]()
     stem = f"{driver}/{shard.name}"
     rows_name, ids_name = f"{WORK_FOLDER}/rows/{stem}.parquet", f"{IDS_FOLDER}/{stem}"
     rejects_name, dropped_name = f"{REJECTS_FOLDER}/{stem}{SUFFIX}", f"{WORK_FOLDER}/dropped/{stem}{SUFFIX}"
@@ -101,15 +98,9 @@ def normalise_shard(
             tools |= block.tool_lists
             if block.batch.num_rows:
                 output.write(pa.Table.from_batches([block.batch], SCHEMA))
-    with JsonlZstWriter(folder.path(tools_name), zstd_level) as writer:
-        writer.write_lines(b"".join(msgspec.json.encode(tool) + b"\n" for tool in sorted(tools.items())), len(tools))
-    files = [
-        output.output(rows_name),
-        ids.output(ids_name),
-        write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level),
-        writer.output(tools_name),
-        write_rows(folder.path(dropped_name), dropped_name, [row.to_json() for row in dropped], zstd_level),
-    ]
+    lists = ((rejects_name, rejects), (tools_name, sorted(tools.items())), (dropped_name, dropped))
+    files = [output.output(rows_name), ids.output(ids_name)]
+    files += [write_rows(folder.path(name), name, entries, zstd_level) for name, entries in lists]
     return Receipt(files, merge_rare_keys(counts))
 
 

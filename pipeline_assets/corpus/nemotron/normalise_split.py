@@ -32,7 +32,7 @@ from pipeline_assets.corpus.nemotron.normalise_shard import NESTED_COUNT_KEYS, m
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DATA_FOLDER, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.seed_prompts import write_seed_prompts
-from pipeline_assets.corpus.nemotron.source_rows import RowShard, empty_sample_error, plan_sample, plan_shards
+from pipeline_assets.corpus.nemotron.source_rows import RowShard, empty_sample_error, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
@@ -84,7 +84,7 @@ def normalise_split(
     seed_prompts = staging.path(f"{WORK_FOLDER}/seed_prompts.sqlite") if seed_sets else None
     if seed_prompts is not None:
         write_seed_prompts(seed_prompts, seed_sets)
-    shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
+    shards = plan_shards(files, rules.shard_bytes, rules.max_rows)
     work = functools.partial(
         normalise_shard,
         origin=origin,

@@ -125,13 +125,8 @@ def preview_pools(report: Artifact) -> list[dict[str, str]]:
 POOL_REPORT_STAGE = StageVersion("nemotron_pool_report", 4)
 _COLUMNS = ["id", "stats_tokens", "stats_completion_tokens", "meta_correctness", "meta_domain", "meta_tags"]
 _SIZES = ("rows", "tokens", "completion_tokens")
-_SORT_KEYS: Mapping[str, Callable[[str], Any]] = {
-    "lengths": int,
-    "correctness": CORRECTNESS_RANGES.index,
-    "domains": str,
-    "checks": str,
-    "shared": str,
-}
+# Sort keys of names in parts of a pool; other names are sorted as text.
+_SORT_KEYS: Mapping[str, Callable[[str], Any]] = {"lengths": int, "correctness": CORRECTNESS_RANGES.index}
 
 
 def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], settings: RunSettings) -> BuildResult:
@@ -209,11 +204,8 @@ def _count_distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
 
 def _sort_names(tally: Mapping[str, Any]) -> dict[str, Any]:
     """Sort the names in a tally by `_SORT_KEYS`; receipts do not preserve an order."""
-
-    def ordered(pool: Mapping[str, Any]) -> dict[str, Any]:
-        parts = {
-            part: {name: pool[part][name] for name in sorted(pool[part], key=key)} for part, key in _SORT_KEYS.items()
-        }
-        return {**pool, **parts}
-
-    return {**tally, "pools": {name: ordered(tally["pools"][name]) for name in sorted(tally["pools"])}}
+    pools = {name: dict(pool) for name, pool in sorted(tally["pools"].items())}
+    for pool in pools.values():
+        for part in pool.keys() - {"rows", *_SIZES}:
+            pool[part] = {name: pool[part][name] for name in sorted(pool[part], key=_SORT_KEYS.get(part, str))}
+    return {**tally, "pools": pools}

@@ -84,7 +84,7 @@ def build_pools(
     receipts = list(run("pools", tasks, staging))
     written = sorted((file for receipt in receipts for file in receipt.files), key=lambda file: file.path)
     counts.update(total_counts(receipts))
-    counts.update(documents=-counts["lost_documents"], tokens=-counts["lost_tokens"])
+    counts.update(documents=-counts[dropped_key("over_quota")], tokens=-counts["over_quota_tokens"])
     rows: Counter[str] = Counter()
     for file in written:
         rows[pool_from_path(file.path)] += file.rows
@@ -184,7 +184,8 @@ def _read_pool_rows(
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group, use_threads=False))
             frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
-            is_accepted = _accepted_licence_mask(frame, recipe)
+            licences = map(tag_or_unknown, frame["meta_license"].to_list())
+            is_accepted = np.array([licence not in recipe.refuse_licences for licence in licences], bool)
             chosen = _find_memberships(frame, pools, recipe, is_accepted, counts)
             is_in_any = np.asarray(chosen.any(axis=1))
             is_known = frame["meta_correctness"].is_not_null().to_numpy()
@@ -224,12 +225,6 @@ def _find_memberships(
     tokens = int(frame["stats_tokens"].to_numpy()[is_in_any].sum())
     counts.update(rows=frame.height, documents=int(is_in_any.sum()), tokens=tokens)
     return chosen
-
-
-def _accepted_licence_mask(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
-    licences = frame["meta_license"].to_list()
-    refused = {licence for licence in set(licences) if tag_or_unknown(licence) in recipe.refuse_licences}
-    return np.array([licence not in refused for licence in licences], bool)
 
 
 def _describe_correctness_gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
@@ -276,8 +271,8 @@ def write_pools(
     """Write the rows of a bucket, sorted by id, to one file per pool.
 
     A pool without rows in the bucket gets no file. `paths` are work files of `spill_rows`; `pools` has the order of the
-    flags in `_FLAGS_COLUMN`. Counts of rows that are in no pool because of quotas: `dropped/over_quota`,
-    `lost_documents` (the same number) and `lost_tokens`.
+    flags in `_FLAGS_COLUMN`. Rows that are in no pool because of quotas count as `dropped/over_quota`, and their tokens
+    as `over_quota_tokens`.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, group=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
@@ -296,10 +291,9 @@ def write_pools(
             with ParquetOutput(folder.path(name), SCHEMA, len(rows), **PARQUET_OPTIONS) as output:
                 output.write(table.take(to_arrow(rows)))
             files.append(output.output(name))
-    lost_tokens = table["stats_tokens"].filter(bool_column(over_quota)).to_pylist()
-    count, tokens = int(over_quota.sum()), sum(filter(None, lost_tokens))
-    dropped = {"lost_documents": count, "lost_tokens": tokens, dropped_key("over_quota"): count}
-    return Receipt(files, dropped if count else {})
+    tokens = sum(filter(None, table["stats_tokens"].filter(bool_column(over_quota)).to_pylist()))
+    dropped = {dropped_key("over_quota"): int(over_quota.sum()), "over_quota_tokens": tokens}
+    return Receipt(files, dropped if over_quota.any() else {})
 
 
 def _read_row_group(path: Path, group: int) -> pa.Table:

@@ -41,7 +41,6 @@ from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, Stag
 
 TEXT_HASHES_FOLDER = "texts"
 _encoder = msgspec.json.Encoder()
-_UNKNOWN_CORRECTNESS = -1.0
 _BATCH_ROWS = 1024
 _QUALITY_COLUMNS = ["quality_valid_harmony", "quality_completion_nonempty", "quality_valid_tool_schema"]
 _QUALITY_COLUMNS += ["stats_completion_tokens", "stats_tool_calls", "template"]
@@ -51,64 +50,42 @@ _StoredRow = dict[str, Any]
 
 
 class DropRecord(msgspec.Struct, frozen=True):
-    """Dropped row with its reason.
+    """Dropped row with its reason."""
 
-    Attributes:
-        file: Name of the row's source file, as in rejects; `row` is the row's position in that file.
-        shard: Path of the row's file of normalised rows; `shard_row` is the row's number in that file.
-    """
-
-    file: str
-    row: int
+    file: str  # name of the source file, as in rejects
+    row: int  # position in that file
     reason: str
     detail: str
     id: str
-    shard: str
-    shard_row: int
+    shard: str  # path of the file of normalised rows
+    shard_row: int  # number of the row in that file
 
 
 @dataclass(frozen=True)
 class _PromptShard:
-    """File of normalised rows, always read whole.
-
-    `rows` is 0, so that the engine does not search the file for a poison row.
-
-    Attributes:
-        passing_rows: Number of rows that pass the rules; 0 until it is known.
-        repeats_file: Result of `write_repeats` for the texts of the rows that pass; None until it is known, or if no
-            text is a repeat.
-    """
+    """File of normalised rows; the last two fields are the results of `hash_texts`."""
 
     name: str
     path: str
     file: Path
-    rows: int = 0
-    passing_rows: int = 0
-    repeats_file: Path | None = None
+    rows: int = 0  # the file is always read whole, so the engine does not search it for a poison row
+    passing_rows: int = 0  # rows that pass the rules
+    repeats_file: Path | None = None  # of `write_repeats` for the texts of these rows; None if no text is a repeat
 
 
 @dataclass(frozen=True)
 class PromptRules:
-    """Rules that keep or drop rows.
+    """Rules that keep or drop rows."""
 
-    Attributes:
-        split: Partition key of the split, stored as the source of its Documents.
-        system: System message that normalisation added to rendered conversations; None without one.
-    """
-
-    split: str
-    system: prompt.SystemContent | None
+    split: str  # partition key, stored as the source of the Documents
+    system: prompt.SystemContent | None  # message that normalisation added to rendered conversations
     min_completion_tokens: int
 
 
 def gather_prompts(
     staging: StagingDir, rows: Artifact, earlier_prompts: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """Build the prompts of a split's kept rows.
-
-    A row is dropped if `drop_reason` returns a reason. Of other rows with equal texts, only the first is kept. Rows in
-    `earlier_prompts` precede all rows of the split.
-    """
+    """Build the prompts of a split's kept rows; rows in `earlier_prompts` precede them."""
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     hashed = list(run_stage("judge", functools.partial(hash_texts, rules=rules), shards, staging, settings))
@@ -194,10 +171,7 @@ def drop_reason(row: _StoredRow, rules: PromptRules) -> tuple[str, str] | None:
 
 
 def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
-    """Render the system message twice: without and with the line on tools.
-
-    The result is empty if `system` is missing.
-    """
+    """Render the system message, if set: without and with the line on tools."""
     if system is None:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
@@ -207,16 +181,13 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
 
 
 def remove_system_message(text: str, prefixes: Sequence[str]) -> str:
-    """Return a text without its system message.
-
-    `prefixes` are the possible system messages. A text that starts with none of them is returned unchanged.
-    """
+    """Return a text without its system message, which is one of `prefixes` or missing."""
     return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
 
 def _to_document(row: _StoredRow, split: str) -> Document:
     correctness = row["meta_correctness"]
-    columns = {CORRECTNESS_KEY: _UNKNOWN_CORRECTNESS if correctness is None else correctness}
+    columns = {CORRECTNESS_KEY: -1.0 if correctness is None else correctness}  # the lowest, if unknown
     return Document(
         text=extract_prompt(row).replace("\0", ""),
         source=split,
@@ -229,10 +200,7 @@ def _to_document(row: _StoredRow, split: str) -> Document:
 
 
 def extract_prompt(row: _StoredRow) -> str:
-    """Return the prompt of a row: a proof's formal statement, or the user messages.
-
-    If a row has no such statement and its user messages are blank, return the whole text.
-    """
+    """Return a row's prompt: a proof's statement, else the user messages, else the text."""
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
         return str(statement)

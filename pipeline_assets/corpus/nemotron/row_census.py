@@ -70,13 +70,6 @@ COVERAGE_CONDITIONS: Final[dict[str, str]] = {
 }
 # Columns whose values are counted.
 TAG_COLUMNS: Final = ("license", "reasoning", "used_in", "capability_target", "data_source", "source")
-_COLUMN_COVERAGE: Final = (
-    ("uuid", "uuid"),
-    ("expected_answer", "expected_answer"),
-    ("formal_statement", "formal_statement"),
-    ("license", "licence"),
-    ("reasoning", "reasoning_label"),
-)
 _MESSAGE_KEYS: Final = ("tool_calls", "reasoning_content")
 _ROWS_RECIPE = RowsRecipe.model_validate({"system": None})
 _MAX_PENDING_COUNTS = 4096  # distinct shapes and paths in memory
@@ -183,7 +176,9 @@ def _coverage_names(row: Row) -> list[str]:
     messages = messages if isinstance(messages, list) else []
     objects = [message for message in messages if isinstance(message, dict)]
     meets = {
-        **{name: has_value(row.get(column)) for column, name in _COLUMN_COVERAGE},
+        **{name: has_value(row.get(name)) for name in ("uuid", "expected_answer", "formal_statement")},
+        "licence": has_value(row.get("license")),
+        "reasoning_label": has_value(row.get("reasoning")),
         "difficulty_stated": has_value(row.get("difficulty")) or has_value(row.get("difficulty_bin")),
         "correctness": correctness["meta_correctness"] is not None,
         "solved": correctness["meta_solved_bin"] is not None,

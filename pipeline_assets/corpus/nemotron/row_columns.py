@@ -69,13 +69,8 @@ def _normalise_identity(value: JsonValue) -> JsonValue:
 
 
 # Among conditions with equal correctness, the first in this order is the best.
-EVALUATION_CONDITIONS = (
-    "high_with_tool",
-    "high_no_tool",
-    "medium_with_tool",
-    "medium_no_tool",
-    "low_with_tool",
-    "low_no_tool",
+EVALUATION_CONDITIONS = tuple(
+    f"{effort}_{tool}" for effort in ("high", "medium", "low") for tool in ("with_tool", "no_tool")
 )
 
 
@@ -154,8 +149,6 @@ def _to_float(value: JsonValue) -> float | None:
     return number if math.isfinite(number) else None
 
 
-_DIFFICULTY_BINS = ("low", "medium", "high")
-_USER_NAME_COLUMNS, _URL_COLUMNS = ("user_name",), ("url", "user_url")
 # Source columns that have their own column or are part of the text; `source_tools_id` stands for the tools.
 _STORED_COLUMNS = frozenset(
     {"uuid", "messages", "text", "tools", "metadata", "expected_answer", "capability_target", "reasoning", "license"}
@@ -193,7 +186,7 @@ def difficulty_bin(row: Row, split: str) -> str | None:
     """
     # Math-v2 has splits such as `high_part00`.
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
-    return next((word for word in stated if isinstance(word, str) and word in _DIFFICULTY_BINS), None)
+    return next((word for word in stated if isinstance(word, str) and word in ("low", "medium", "high")), None)
 
 
 def row_correctness(row: Row) -> dict[str, object]:
@@ -218,16 +211,13 @@ def _collect_tags(row: Row, conversation: RowConversation) -> list[str]:
 
 
 def _encode_unused_columns(row: Row, rules: RowsRecipe) -> str | None:
-    hidden = (() if rules.keep_user_names else _USER_NAME_COLUMNS) + (() if rules.keep_urls else _URL_COLUMNS)
-    stored = _STORED_COLUMNS - {"messages"} if has_value(row.get("text")) else _STORED_COLUMNS
+    omitted = _STORED_COLUMNS - {"messages"} if has_value(row.get("text")) else _STORED_COLUMNS
     uuid = to_text(row.get("uuid"))
     if uuid is not None and not is_row_id(uuid):
-        stored -= {"uuid"}
-    remaining = {
-        column: value
-        for column, value in row.items()
-        if column not in stored and column not in hidden and has_value(value)
-    }
+        omitted -= {"uuid"}
+    omitted |= set() if rules.keep_user_names else {"user_name"}
+    omitted |= set() if rules.keep_urls else {"url", "user_url"}
+    remaining = {name: value for name, value in row.items() if name not in omitted and has_value(value)}
     return canonical_json(remaining) if remaining else None
 
 

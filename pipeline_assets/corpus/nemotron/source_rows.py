@@ -46,23 +46,23 @@ class SourceRow:
 class RowShard:
     """Numbered shard of source rows; its pieces are in the order of the split's files.
 
-    Attributes:
-        row_limits: Maximum number of rows to read from the start of each piece; None for all rows. If a piece has fewer
-            rows, the difference is added to the limit of the next piece.
-        rows: Always 0, because the number of rows is unknown before they are read.
+    `row_limits` are the maximum numbers of rows to read from the start of each piece; None for all rows. If a piece has
+    fewer rows, the difference is added to the limit of the next piece.
     """
 
     name: str
     pieces: tuple[SourcePiece, ...]
     row_limits: tuple[int, ...] | None
-    rows: int = 0
+    rows: int = 0  # unknown before they are read
 
 
-def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
-    """Plan shards of about `shard_bytes`, in file order.
+def plan_shards(files: Sequence[SourceFile], shard_bytes: int, max_rows: int | None = None) -> list[RowShard]:
+    """Plan shards of about `shard_bytes`, in file order; with `max_rows`, `plan_sample`.
 
     Raise InputError for a damaged file, and for a Parquet file that has a suffix of JSON lines.
     """
+    if max_rows is not None:
+        return plan_sample(files, max_rows)
     pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
     return [RowShard(name, tuple(group), None) for name, group in number_shards(groups)]
@@ -93,8 +93,7 @@ def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
     An unreadable row is yielded as a reject, and counts as a row.
     """
     if shard.row_limits is None:
-        for piece in shard.pieces:
-            yield from read_piece(piece)
+        yield from itertools.chain.from_iterable(map(read_piece, shard.pieces))
         return
     missing = 0
     for piece, limit in zip(shard.pieces, shard.row_limits, strict=True):
@@ -125,16 +124,12 @@ def _read_lines(positioned_lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple
     for position, line in positioned_lines:
         row = parse_row(line)
         if isinstance(row, Fault):
-            if is_blank_line(line):
+            if not line.strip():
                 continue
             if not line.endswith(b"\n") and row.reason not in COMPLETE_LINE_REASONS:
                 end = ascii(line[-_MAX_SHOWN_BYTES:].decode("utf-8", "replace"))
                 row = Fault("cut_off", f"{row.detail}, after {end}")
         yield position, row
-
-
-def is_blank_line(line: bytes) -> bool:
-    return not line.strip()
 
 
 def _split_file(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:

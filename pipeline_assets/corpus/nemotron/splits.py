@@ -41,6 +41,7 @@ def dataset_of_partition(partition: str) -> str:
 
 
 Format = Literal["jsonl", "parquet"]
+FoundBy = Literal["recipe", "card", "file name"]
 _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _SHARD_NUMBER = re.compile(r"-\d{5}-of-\d{5}$")
 _PART_SUFFIX = re.compile(r"part_(\d+)$")
@@ -54,20 +55,14 @@ DEFAULT_CONFIG = "default"  # name that a hub gives to an only config
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files of one split, sorted.
-
-    Attributes:
-        found_by: Where the files of the split are listed: in the recipe, on the card or in file names.
-        left_out: Files that are not read: listed files of another format, and unlisted files with the split's name.
-        config: Name of the card's config that has the split; None for `default`, or if no config has the split.
-    """
+    """Files of one split, sorted, with the place that lists them."""
 
     split: str
     files: tuple[str, ...]
     format: Format
-    found_by: Literal["recipe", "card", "file name"]
-    left_out: tuple[str, ...] = ()
-    config: str | None = None
+    found_by: FoundBy
+    left_out: tuple[str, ...] = ()  # files that are not read: of another format, or unlisted with the split's name
+    config: str | None = None  # name of the card's config; None for `default`, or if no config has the split
 
 
 def detect_format(path: str) -> Format | None:
@@ -91,10 +86,8 @@ def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitF
     configs = parse_configs(card, where)
     if any(config.split_patterns or config.folder is not None for config in configs):
         return _find_card_splits(configs, available, where)
-    return {
-        split: _prefer_json_lines(split, files, "file name", ())
-        for split, files in _group_by_name(available, where).items()
-    }
+    by_name = _group_by_name(available, where)
+    return {split: _prefer_json_lines(split, files, "file name") for split, files in by_name.items()}
 
 
 def find_split(
@@ -107,7 +100,7 @@ def find_split(
     """
     if split in patterns:
         named = files_matching(paths, patterns[split], f"split {split!r}", "recipe", where)
-        return _prefer_json_lines(split, named, "recipe", ())
+        return _prefer_json_lines(split, named, "recipe")
     splits = find_splits(paths, card, where)
     if split in splits:
         return splits[split]
@@ -129,8 +122,7 @@ def files_matching(
 ) -> list[str]:
     """List the JSON lines and Parquet files that match a pattern, sorted.
 
-    If no file matches, raise `InputError`. Errors name the dataset (`where`), and the split or config
-    (`patterns_owner`) of the recipe or card (`origin`) with the patterns.
+    If no file matches, raise InputError, which names `patterns_owner`, the split or config with the patterns.
     """
     files = sorted(path for path in matching_paths(paths, patterns, where) if detect_format(path) is not None)
     if not files:
@@ -178,10 +170,7 @@ def _find_card_splits(configs: Sequence[Config], paths: Sequence[str], where: st
 
 
 def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str, list[str]]:
-    """Return the sorted files of a config by split.
-
-    If the config names only a folder, the splits are sorted by name; otherwise, they have the card's order.
-    """
+    """Return the sorted files of a config by split, sorted or in the card's order."""
     if config.folder is not None:
         pattern, owner = posixpath.join(config.folder, "**"), f"config {config.name!r}"
         return _group_by_name(files_matching(paths, [pattern], owner, "card", where), where)
@@ -195,12 +184,9 @@ def _name_clash_error(subject: str, split: str, where: str) -> InputError:
 
 
 def _prefer_json_lines(
-    split: str, files: Sequence[str], found_by: Literal["recipe", "card", "file name"], same_name_files: Sequence[str]
+    split: str, files: Sequence[str], found_by: FoundBy, same_name_files: Sequence[str] = ()
 ) -> SplitFiles:
-    """Choose the JSON lines of a split, or its Parquet files if it has no JSON lines.
-
-    `same_name_files` are all files whose names contain the split; files that are not chosen are `left_out`.
-    """
+    """Choose the JSON lines of a split, or its Parquet files if it has no JSON lines."""
     lines = [path for path in files if detect_format(path) == "jsonl"]
     chosen = lines or list(files)
     left_out = tuple(sorted({*files, *same_name_files} - set(chosen)))

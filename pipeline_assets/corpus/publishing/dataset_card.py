@@ -18,15 +18,7 @@ from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table, tag_or_unknown
 from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS
-from pipeline_assets.corpus.publishing.hub_metadata import (
-    DEFAULT_CONFIG,
-    arrow_features,
-    hub_licence,
-    hub_split_names,
-    item_type_name,
-    licence_metadata,
-    size_category,
-)
+from pipeline_assets.corpus.publishing import hub_metadata
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
@@ -108,7 +100,8 @@ def collect_splits_and_sources(artifacts: Iterable[Artifact]) -> tuple[list[Card
             what = "rows do not name their dataset, so the terms of its readers are unknown"
             raise UsageError(what, where, "publish an artifact of normalised rows")
         pattern = file_pattern(stored.path)
-        split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT_CONFIG, match[2], pattern, schema))
+        config = match[1] or hub_metadata.DEFAULT_CONFIG
+        split = splits.setdefault(pattern, CardSplit(config, match[2], pattern, schema))
         datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _CARD_COLUMNS)
         split.rows += rows.num_rows
         split.bytes += stored.bytes
@@ -125,7 +118,7 @@ def collect_splits_and_sources(artifacts: Iterable[Artifact]) -> tuple[list[Card
 
 def split_names(splits: Iterable[CardSplit]) -> dict[str, str]:
     """Map the name of each split to the name that a hub allows for it."""
-    return hub_split_names(sorted({split.name for split in splits}))
+    return hub_metadata.hub_split_names(sorted({split.name for split in splits}))
 
 
 def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
@@ -163,15 +156,15 @@ def dataset_card(card: CardContent) -> str:
 def _front_matter(card: CardContent, hub_names: Mapping[str, str]) -> str:
     configs = group_by_config(card.splits)
     infos = [
-        {**({} if name == DEFAULT_CONFIG else {"config_name": name}), **_dataset_info(splits, hub_names)}
+        {**({} if name == hub_metadata.DEFAULT_CONFIG else {"config_name": name}), **_dataset_info(splits, hub_names)}
         for name, splits in configs.items()
     ]
     hub_datasets = [source.dataset for source in card.sources if source.revision is not None]
     metadata: dict[str, Any] = {
         "pretty_name": card.title,
-        **licence_metadata(count_row_licences(card.splits, card.other_row_licences)),
+        **hub_metadata.licence_metadata(count_row_licences(card.splits, card.other_row_licences)),
         "task_categories": ["text-generation"],
-        "size_categories": [size_category(sum(split.rows for split in card.splits))],
+        "size_categories": [hub_metadata.size_category(sum(split.rows for split in card.splits))],
         **({"source_datasets": hub_datasets} if hub_datasets else {}),
         "tags": ["corpusmill"],
         **card.agreement,
@@ -184,14 +177,14 @@ def _front_matter(card: CardContent, hub_names: Mapping[str, str]) -> str:
             }
             for name, splits in configs.items()
         ]
-        metadata["dataset_info"] = infos if [*configs] != [DEFAULT_CONFIG] else infos[0]
+        metadata["dataset_info"] = infos if [*configs] != [hub_metadata.DEFAULT_CONFIG] else infos[0]
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)}---\n\n"
 
 
 def _dataset_info(splits: Sequence[CardSplit], hub_names: Mapping[str, str]) -> dict[str, Any]:
     """Return a config's `dataset_info`; `datasets` verifies its row counts on loading."""
     return {
-        "features": arrow_features(splits[0].schema),
+        "features": hub_metadata.arrow_features(splits[0].schema),
         "splits": [
             {"name": hub_names[split.name], "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
             for split in splits
@@ -254,7 +247,7 @@ def _licence_lines(card: CardContent) -> list[str]:
             code(source),
             "not stated" if licence is None else code(licence[:_MAX_LICENCE_CHARACTERS]),
             count,
-            code(hub_licence(licence)),
+            code(hub_metadata.hub_licence(licence)),
             _licence_url(licence),
         ]
         for (source, licence), count in ranked[:_MAX_LICENCES]
@@ -325,16 +318,12 @@ def remove_empty_values(settings: Any) -> Any:
 
 
 def _column_lines(card: CardContent) -> list[str]:
-    rows = [
-        [code(column.name), _type_label(column.type), card.column_descriptions.get(column.name, "")]
-        for column in card.splits[0].schema
-    ]
+    rows = []
+    for column in card.splits[0].schema:
+        type_label = ("list of " if pa.types.is_list(column.type) else "") + hub_metadata.item_type_name(column.type)
+        rows.append([code(column.name), type_label, card.column_descriptions.get(column.name, "")])
     head = ["All configs have all columns; missing values are null.", ""]
     return head + markdown_table(["column", "type", "content"], rows)
-
-
-def _type_label(data_type: pa.DataType) -> str:
-    return f"list of {item_type_name(data_type)}" if pa.types.is_list(data_type) else item_type_name(data_type)
 
 
 def _verification_lines(script: str) -> list[str]:
