@@ -45,19 +45,12 @@ class ChatTemplateFiles:
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """Chat templates of a model, and its tokenizer.
+    """Chat templates of a model, and its tokenizer."""
 
-    Attributes:
-        column_value: Value of the column `template`: `chat/NAME SHA256`; SHA256 is the hash of the tokenizer's file.
-        sources: Sources by name: `default`, and possibly `tool_use` for rows with tools.
-        constants: Texts of special tokens by name, such as `bos_token`, and the recipe's `variables`.
-        date: Day that `strftime_now` formats; None only if no source calls it.
-    """
-
-    column_value: str
-    sources: Mapping[str, str]
-    constants: Mapping[str, Any]
-    date: datetime.date | None
+    column_value: str  # of the column `template`: `chat/NAME SHA256`; SHA256 is the hash of the tokenizer's file
+    sources: Mapping[str, str]  # by name: `default`, and possibly `tool_use` for rows with tools
+    constants: Mapping[str, Any]  # texts of special tokens, such as `bos_token`, and the recipe's `variables`
+    date: datetime.date | None  # day that `strftime_now` formats; None only if no source calls it
     tokenizer: HfTokenizer
 
     def render(self, chat_messages: Sequence[ChatMessage], tools: JsonValue) -> str:

@@ -145,12 +145,7 @@ class _MessageReader:
         return messages + self.calls.add_calls(tool_calls)
 
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
-        """Separate `<think>` blocks from content; return messages and the remaining text.
-
-        With `ThinkTags.SPLIT`, each block becomes a message, and so does each text before or between blocks. Blank
-        parts and blocks equal to `reasoning` are omitted. With `DROP`, no message is returned, and blocks are removed
-        from the text. With `KEEP`, or if the tags do not pair up, the content is returned unchanged as the text.
-        """
+        """Apply the rule for `<think>` blocks; return their messages and the other text."""
         rule = self._rules.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else message_text.split_think_blocks(content)
         if parts is None:
@@ -193,35 +188,22 @@ def _opening_messages(instructions: str | None, tools: DeclaredTools | None, rul
 
 
 class RowConversation(NamedTuple):
-    """Conversation of a row, as text and as messages.
+    """Conversation of a row, as text and as messages; invalid Harmony has no messages.
 
-    Attributes:
-        loss_mode: Loss mode of the recipe, or an `AssistantTurns` if the row has `train_turns`. For a chat template, it
-            is always a `MarkedSpans`.
-        parsed: Text with its messages; without messages if the text is not valid Harmony.
-        messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
-        template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
-        is_from_text_column: Whether the conversation comes from the row's column `text`, not from its `messages`.
-        counts: Counts from reading and converting the row. `analysis_given` and `analysis_rendered` count messages on
-            the analysis channel, before and after rendering.
-        refusal: Reason why the text is not valid Harmony; None if it is valid.
-        has_own_mask: Whether the row has `train_turns`, which can exclude its messages from the loss.
-        stalled_calls: Number of calls that repeat an earlier call, see `CallLog.count_stalled`.
-        failed_checks: Names in `CHECKS` of the checks that the text fails.
-        tokens: Tokens of a text of a chat template; None for Harmony, which is encoded later.
+    The loss mode is the recipe's, an `AssistantTurns` if the row has `train_turns`, or a chat template's `MarkedSpans`.
     """
 
     loss_mode: encode.LossMode
     parsed: ParsedText
-    messages: list[Message]
-    template: str | None
-    is_from_text_column: bool
-    counts: Mapping[str, int]
-    refusal: Refusal | None = None
-    has_own_mask: bool = False
-    stalled_calls: int = 0
-    failed_checks: Sequence[str] = ()
-    tokens: encode.HarmonyTokens | None = None
+    messages: list[Message]  # before rendering drops any
+    template: str | None  # as in the column `template`; None if the text is not valid Harmony
+    is_from_text_column: bool  # otherwise from the row's `messages`
+    counts: Mapping[str, int]  # also `analysis_given` and `analysis_rendered`: analysis before and after rendering
+    refusal: Refusal | None = None  # reason why the text is not valid Harmony
+    has_own_mask: bool = False  # the row has `train_turns`, which can exclude its messages from the loss
+    stalled_calls: int = 0  # calls that repeat an earlier call, see `CallLog.count_stalled`
+    failed_checks: Sequence[str] = ()  # names in `CHECKS`
+    tokens: encode.HarmonyTokens | None = None  # of a chat template's text; Harmony is encoded later
 
 
 def read_conversation(

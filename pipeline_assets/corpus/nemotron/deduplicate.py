@@ -69,7 +69,7 @@ def deduplicate_split(
     """Build the kept rows of a split.
 
     `rows` has the split's normalised rows, `prompts` their prompts. `decontaminated` and `near_duplicates` (possibly of
-    several splits) are None if these steps were skipped. Near duplicates are tagged, or dropped on request.
+    several splits) may be None: the step was skipped. Near duplicates are tagged, or dropped on request.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))
@@ -124,7 +124,7 @@ def _write_by_shard(
 
 
 def deduplicate_rows(shard: _SplitShard, window: Window, folder: StagingView, drops_near_duplicates: bool) -> Receipt:
-    """Write two files: a shard's kept rows with tags of near duplicates, and its dropped rows."""
+    """Write two files: a shard's kept rows, which may be tagged, and its dropped rows."""
     dropped_name = f"{WORK_FOLDER}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR_DUPLICATE: 0}, **dict.fromkeys(_SUMMED_COLUMNS, 0))
     decisions, first = _earlier_decisions(shard), 0

@@ -122,13 +122,10 @@ class OpenCalls:
         return self._first_open(None)
 
     def _first_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the first open call, or None.
-
-        Calls of the latest message with calls precede earlier calls. If `key` is set, only calls with this key count.
-        """
+        """Return the index of the first open call with a key, or None."""
         if not (waiting := self._waiting[key]):
             return None
-        # The first call since `_latest_start`, else the earliest call.
+        # Calls of the latest message with calls precede earlier calls.
         first_of_latest = bisect_left(waiting, self._latest_start)
         return waiting[first_of_latest if first_of_latest < len(waiting) else 0]
 

@@ -50,48 +50,30 @@ def length_range(tokens: int | None) -> str:
 
 
 class PoolSummary(msgspec.Struct, frozen=True):
-    """Sizes and distributions of the rows of a pool.
-
-    Attributes:
-        lengths: Number of rows by `length_range` of their tokens.
-        correctness: Number of rows by range of `CORRECTNESS_RANGES`.
-        checks: Number of rows by failed check, see `CHECKS`.
-        shared: Number of rows that are also in another pool, by the other pool's name.
-    """
+    """Sizes of a pool, and numbers of its rows by several properties."""
 
     rows: int
     tokens: int
     completion_tokens: int
-    lengths: dict[str, int]
-    correctness: dict[str, int]
+    lengths: dict[str, int]  # by `length_range` of their tokens
+    correctness: dict[str, int]  # by range of `CORRECTNESS_RANGES`
     domains: dict[str, int]
-    checks: dict[str, int]
-    shared: dict[str, int]
+    checks: dict[str, int]  # by failed check, see `CHECKS`
+    shared: dict[str, int]  # by other pool that also has the row
 
 
 class PoolSetSummary(msgspec.Struct, frozen=True):
-    """Summary of the pools of one dataset, or of all datasets.
+    """Summary of the pools of one dataset, or of all, without the last four fields."""
 
-    The last four attributes are empty or unset in the summary of all datasets.
-
-    Attributes:
-        rows: Number of rows in at least one pool. A row in several pools is counted once, and so are its tokens.
-        ledger: Ledger of the deduplicated rows from which the pools are selected.
-        left_out: Reason by pool, for empty pools whose conditions use only columns without a value (see `pools`).
-        empty: For each other pool without rows, the number of rows that meet a condition, by condition.
-        correctness_gap: Rows that are in no pool although their correctness is known: count, range and examples.
-        quotas: Candidates and rows of each pool with a quota, in total and by stratum; unset without quotas.
-    """
-
-    rows: int
+    rows: int  # in at least one pool; a row in several pools is counted once, and so are its tokens
     tokens: int
     completion_tokens: int
-    ledger: Ledger
+    ledger: Ledger  # of the deduplicated rows from which the pools are selected
     pools: dict[str, PoolSummary]
-    left_out: dict[str, str] = {}
-    empty: dict[str, dict[str, int]] = {}
-    correctness_gap: dict[str, Any] = {}
-    quotas: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    left_out: dict[str, str] = {}  # reasons of empty pools whose conditions use only columns without a value
+    empty: dict[str, dict[str, int]] = {}  # by other empty pool: rows that meet a condition, by condition
+    correctness_gap: dict[str, Any] = {}  # rows in no pool with known correctness: count, range and examples
+    quotas: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET  # candidates and rows, in total and by stratum
 
 
 class PoolReport(msgspec.Struct, frozen=True):

@@ -85,7 +85,7 @@ class PromptRules:
 def gather_prompts(
     staging: StagingDir, rows: Artifact, earlier_prompts: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """Build the prompts of a split's kept rows; rows in `earlier_prompts` precede them."""
+    """Build the prompts of a split's kept rows; those in `earlier_prompts` come first."""
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     hashed = list(run_stage("judge", functools.partial(hash_texts, rules=rules), shards, staging, settings))
@@ -200,7 +200,7 @@ def _to_document(row: _StoredRow, split: str) -> Document:
 
 
 def extract_prompt(row: _StoredRow) -> str:
-    """Return a row's prompt: a proof's statement, else the user messages, else the text."""
+    """Return a row's prompt: a proof's statement, the user messages, or the whole text."""
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
         return str(statement)

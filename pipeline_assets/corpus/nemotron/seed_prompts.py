@@ -52,10 +52,7 @@ def _read_prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[st
 
 
 def _read_first_prompt(messages: JsonValue) -> list[str]:
-    """Return a list with the text of the first user message.
-
-    The list is empty if no such message exists, or if its content is neither text nor a non-empty list.
-    """
+    """Return a list with the text of the first user message; empty without a text."""
     objects = (message for message in (messages if isinstance(messages, list) else ()) if isinstance(message, dict))
     content = next((message.get("content") for message in objects if message.get("role") == "user"), None)
     return [read_text(content, "user", Counter())] if isinstance(content, str | list) and content != [] else []

@@ -57,7 +57,7 @@ class RowShard:
 
 
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int, max_rows: int | None = None) -> list[RowShard]:
-    """Plan shards of about `shard_bytes`, in file order; with `max_rows`, `plan_sample`.
+    """Plan shards of about `shard_bytes`, in file order, or a sample of `max_rows`.
 
     Raise InputError for a damaged file, and for a Parquet file that has a suffix of JSON lines.
     """

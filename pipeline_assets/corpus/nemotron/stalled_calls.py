@@ -12,18 +12,12 @@ _MIN_EQUAL_REPLIES = 2
 
 
 class CallLog:
-    """Calls of a conversation and the replies to them, in order.
-
-    Attributes:
-        calls: (tool's name, arguments) of each call.
-        events: (index in `calls`, text) of each call, and of each reply that answers a call. The text is the content of
-            the reply; None for a call.
-        answered_calls: For each reply, the index of the call that it answers; None for a reply that is not in `events`.
-    """
+    """Calls of a conversation and the replies to them, in order."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, str]] = []
-        self.answered_calls: list[int | None] = []
+        self.calls: list[tuple[str, str]] = []  # tool's name and arguments
+        self.answered_calls: list[int | None] = []  # index of each reply's call; None if the reply answers no call
+        # (index in `calls`, text) of each call, with None, and of each reply that answers a call, with its content.
         self.events: list[tuple[int, str | None]] = []
 
     def add_call(self, name: str, arguments: str) -> int:

@@ -229,21 +229,13 @@ _CACHED_BYTES = 64 << 10
 
 @dataclass(frozen=True, eq=False)
 class DeclaredTools:
-    """Tools that a row declares.
+    """Tools that a row declares."""
 
-    Attributes:
-        tools_id: Hex sha256 of `canonical_json`, the key of the tool list in the catalogue.
-        canonical_json: Tool list as JSON with sorted keys; the tools keep their order.
-        namespace: Tools for the developer message; the keys of schemas keep the row's order.
-        parameter_schemas: JSON Schema of a tool's arguments, by the tool's name; the last one if names repeat.
-        compiled_schemas: Schemas compiled so far, by the tool's name.
-    """
-
-    tools_id: str
-    canonical_json: str
-    namespace: ToolNamespace
-    parameter_schemas: Mapping[str, JsonValue]
-    compiled_schemas: dict[str, CompiledSchema] = field(default_factory=dict)
+    tools_id: str  # hex sha256 of `canonical_json`, the key of the tool list in the catalogue
+    canonical_json: str  # tool list as JSON with sorted keys; the tools keep their order
+    namespace: ToolNamespace  # tools for the developer message; the keys of schemas keep the row's order
+    parameter_schemas: Mapping[str, JsonValue]  # JSON Schema of arguments by tool; the last one if names repeat
+    compiled_schemas: dict[str, CompiledSchema] = field(default_factory=dict)  # those compiled so far, by tool
 
     def compiled_schema(self, name: str) -> CompiledSchema:
         """Return the schema of a tool's arguments, compiled on first use."""

@@ -39,19 +39,12 @@ _TOKENS_FILE, _ROWS_FILE = "tokens.npy", "rows.parquet"
 
 @dataclass
 class RepoSearchResult:
-    """Search result of a repo. A place is `REF@COMMIT:PATH`.
+    """Search result of a repo. A place is `REF@COMMIT:PATH`."""
 
-    Attributes:
-        commits_by_ref: Commits that each ref reaches, the newest first.
-        lfs_hashes_by_ref: sha256 of the large files (LFS) in the trees of these commits.
-        places_by_hash: Places where each entry of the removal list was found, by the entry's hash.
-        unread_places: Places of files that are not text, or are damaged.
-    """
-
-    commits_by_ref: Mapping[str, list[str]]
-    lfs_hashes_by_ref: Mapping[str, set[str]]
-    places_by_hash: dict[str, list[str]] = field(default_factory=dict)
-    unread_places: list[str] = field(default_factory=list)
+    commits_by_ref: Mapping[str, list[str]]  # newest first
+    lfs_hashes_by_ref: Mapping[str, set[str]]  # sha256 of the large files (LFS) in the trees of these commits
+    places_by_hash: dict[str, list[str]] = field(default_factory=dict)  # by the hash of the entry found there
+    unread_places: list[str] = field(default_factory=list)  # of files that are not text, or are damaged
 
 
 @dataclass(frozen=True)
@@ -94,8 +87,7 @@ class RepoSearch:
     def _search_file(self, repo: HubRepo, commit: str, file: HubFile, index: HubFile | None) -> Collection[str] | None:
         """Return the hashes of the entries that match a file; None if it is unreadable.
 
-        If reading fails after the first match, the matches are returned. `index` is the row index of a token file,
-        and None for other files.
+        `index` is the row index of a token file, and None for other files.
         """
         paths = [repo.hub.fetch(repo.name, commit, part).path for part in (file, index) if part is not None]
         values = read_row_keys(paths[0]) if index is None else self._decode_rows(*paths)
@@ -180,11 +172,8 @@ def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
     while waiting:
         match waiting.pop():
             case name, str(text):
-                is_id, is_url = (
-                    name in _ID_COLUMNS or len(text) >= _MIN_ID_LENGTH,
-                    is_row and len(text) <= _MAX_URL_LENGTH,
-                )
-                yield RowKeys(text if is_id else "", (text,), text if is_url else "")
+                row_id = text if name in _ID_COLUMNS or len(text) >= _MIN_ID_LENGTH else ""
+                yield RowKeys(row_id, (text,), text if is_row and len(text) <= _MAX_URL_LENGTH else "")
                 if name in _ID_COLUMNS and (numbered := NUMBERED_ID.fullmatch(text)):
                     yield RowKeys(numbered[1], ())
             case _, dict(mapping):

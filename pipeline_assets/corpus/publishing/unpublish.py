@@ -33,30 +33,21 @@ _OTHER_COPIES = ("clones and downloaded copies", "forks and duplicated repositor
 class RemovalRecord(msgspec.Struct):
     """Record and certificate of a removal with UTC times, but without ids or texts.
 
-    Attributes:
-        started, proved: Time before the first search of the repo, and time after the last search.
-        requested: Earliest date at which one of the removed entries was added to the list.
-        certificate: Name of the certificate's file; empty if no certificate was written.
-        commits: Commits that each ref reached before the removal.
-        removed: Former places of each removed entry, by the entry's hash. A place is `REF@COMMIT:PATH`.
-        objects: sha256 of the large files that were deleted.
-        remaining: Places of entries that are still reachable.
-        unread: Places of files that could not be searched.
-        unreachable: Kinds of copies that no command can reach, and refs other than branches and tags.
+    Places in the repo are `REF@COMMIT:PATH`, by the hash of the entry that they contain.
     """
 
     repo: str
-    started: str
-    requested: str = ""
-    proved: str = ""
-    certificate: str = ""
+    started: str  # time before the first search of the repo
+    requested: str = ""  # earliest date at which one of the removed entries was added to the list
+    proved: str = ""  # time after the last search
+    certificate: str = ""  # name of the certificate's file; empty if no certificate was written
     keeps_history: bool = False
-    commits: dict[str, list[str]] = {}
-    removed: dict[str, list[str]] = {}
-    objects: list[str] = []
-    remaining: dict[str, list[str]] = {}
-    unread: list[str] = []
-    unreachable: list[str] = []
+    commits: dict[str, list[str]] = {}  # that each ref reached before the removal
+    removed: dict[str, list[str]] = {}  # former places of removed entries
+    objects: list[str] = []  # sha256 of the large files that were deleted
+    remaining: dict[str, list[str]] = {}  # places of entries that are still reachable
+    unread: list[str] = []  # places of files that could not be searched
+    unreachable: list[str] = []  # kinds of copies that no command can reach, and refs other than branches and tags
 
     @property
     def has_forgotten_head(self) -> bool:
@@ -116,10 +107,7 @@ def unpublish(
 
 
 def _add_result(record: RemovalRecord, result: RepoSearchResult) -> None:
-    """Add the results of a search to the record of earlier runs.
-
-    Only large files of branches and tags are added to `objects`; `remaining` and `unread` are replaced.
-    """
+    """Add the results of a search to the record of earlier runs."""
     for ref, reached in result.commits_by_ref.items():
         record.commits[ref] = list(dict.fromkeys([*reached, *record.commits.get(ref, ())]))
     for entry, places in result.places_by_hash.items():
@@ -201,10 +189,7 @@ def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
 def _surviving_commits(
     repo: HubRepo, record: RemovalRecord, commits_by_ref: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Return commits that no ref reaches any more, but that the hub still serves.
-
-    Only former commits of branches and tags are returned, under the key `_EARLIER_REF`; without any, the dict is empty.
-    """
+    """Return former commits of own refs that the hub still serves, by `_EARLIER_REF`."""
     own_refs = (ref for ref in record.commits if ref.startswith(_OWN_REF_PREFIXES))
     before = {commit for ref in own_refs for commit in record.commits[ref]}
     answering = []

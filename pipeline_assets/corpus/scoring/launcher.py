@@ -13,22 +13,14 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """Shard to score in one task: some rows of a pool file.
+    """Shard to score in one task: some rows of a pool file."""
 
-    Attributes:
-        name: Name of the shard's output.
-        pool_file: Name of the pool file, as in `scores.parquet`.
-        row_numbers: Numbers of the rows in the file, ascending.
-        max_batch_rows: Maximum number of rows per batch; None if only the recipe's `batch_tokens` limits a batch.
-        rows: Always 0, so that the engine does not search the shard for poison rows.
-    """
-
-    name: str
-    pool_file: str
+    name: str  # of the shard's output
+    pool_file: str  # name of the pool file, as in `scores.parquet`
     pool_path: Path
-    row_numbers: tuple[int, ...]
-    max_batch_rows: int | None = None
-    rows: int = 0
+    row_numbers: tuple[int, ...]  # in the file, ascending
+    max_batch_rows: int | None = None  # None if only the recipe's `batch_tokens` limits a batch
+    rows: int = 0  # so the engine does not search the shard for poison rows
 
 
 @dataclass(frozen=True)
@@ -42,23 +34,15 @@ class HubFileSet:
 
 @dataclass(frozen=True)
 class ScoreWork:
-    """Common inputs of a split's score shards, for scoring on other machines.
+    """Common inputs of a split's score shards, for scoring on other machines."""
 
-    Attributes:
-        split: `dataset/split`.
-        pool_files: Pool files on a hub; None for pools in a local folder.
-        model_files: Model files on a hub; None for a model in a local folder.
-        rows: Number of rows to score.
-        text_bytes: Approximate size of the texts of these rows.
-    """
-
-    split: str
+    split: str  # `dataset/split`
     recipe: ScoringRecipe
-    pool_files: HubFileSet | None
-    model_files: HubFileSet | None
+    pool_files: HubFileSet | None  # None for pools in a local folder
+    model_files: HubFileSet | None  # None for a model in a local folder
     model_digest: str
-    rows: int
-    text_bytes: int
+    rows: int  # to score
+    text_bytes: int  # approximate size of the texts of these rows
 
 
 class Launcher(Protocol):

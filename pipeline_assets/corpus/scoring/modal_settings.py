@@ -21,49 +21,33 @@ class ModalSettings(pydantic.BaseModel):
     """Settings of scoring on Modal, for a run and for the deployed app.
 
     The environment variable for a setting is CORPUSMILL_MODAL_ plus the setting's name in capitals. All prices are in
-    one currency of your choice, per hour of a GPU, a core or a GiB.
-
-    Attributes:
-        app: Name of the app on Modal, and prefix of its volumes.
-        environment: Modal environment; None for Modal's default.
-        gpu: GPU model; `none` scores on a CPU. Modal may replace `H100` by an H200, but never `H100!`.
-        gpus: Number of GPUs per container.
-        cpu: Number of physical cores per container.
-        region: Modal region; None for any.
-        secret: Name of the Modal secret with HF_TOKEN, for hub files that need a token; empty for none.
-        timeout_s: Maximum seconds for a shard, including the loading of the model.
-        startup_s: Maximum seconds for a container's start, including the loading of its image.
-        scaledown_s: Seconds that a container waits for another shard.
-        places: Maximum number of containers at a time; each scores one shard.
-        tokens_per_s: Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.
-        gpu_price, cpu_price, memory_price: Prices; the GPU price is None if unknown.
-        region_factor: Factor of all prices, for the surcharge of a region; it also applies if `region` is None.
-        prices_read: Day on which the prices were read; None if unknown.
-        cost_limit: Cost limit for all splits that one command scores; None for no limit.
-        split_cost_limit: Cost limit for one split; None for no limit.
+    one currency of your choice, per hour of a GPU, a core or a GiB. A price or limit of None is unknown or not set.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    # Name of the app on Modal, and prefix of its volumes.
     app: str = pydantic.Field("corpusmill-nll-scoring", pattern=r"^[a-z0-9-]{1,48}$")
-    environment: str | None = None
-    gpu: str = pydantic.Field("H100!", min_length=1)
-    gpus: int = pydantic.Field(1, ge=1, le=8)
-    cpu: float = pydantic.Field(4, gt=0)
+    environment: str | None = None  # of Modal; None for its default
+    gpu: str = pydantic.Field(
+        "H100!", min_length=1
+    )  # `none` for a CPU; Modal may replace `H100` by an H200, but not `H100!`
+    gpus: int = pydantic.Field(1, ge=1, le=8)  # per container
+    cpu: float = pydantic.Field(4, gt=0)  # physical cores per container
     memory_gib: float = pydantic.Field(64, gt=0)
-    region: str | None = None
-    secret: str = ""
-    timeout_s: int = pydantic.Field(3600, ge=10, le=86_400)
-    startup_s: int = pydantic.Field(1800, ge=10, le=86_400)
-    scaledown_s: int = pydantic.Field(60, ge=2, le=3600)
-    places: int = pydantic.Field(16, ge=1, le=1000)
-    tokens_per_s: float = pydantic.Field(17_000, gt=0)
+    region: str | None = None  # of Modal; None for any
+    secret: str = ""  # name of the Modal secret with HF_TOKEN, for hub files that need a token; empty for none
+    timeout_s: int = pydantic.Field(3600, ge=10, le=86_400)  # of a shard, including the loading of the model
+    startup_s: int = pydantic.Field(1800, ge=10, le=86_400)  # of a container, including the loading of its image
+    scaledown_s: int = pydantic.Field(60, ge=2, le=3600)  # for which a container waits for another shard
+    places: int = pydantic.Field(16, ge=1, le=1000)  # maximum containers at a time; each scores one shard
+    tokens_per_s: float = pydantic.Field(17_000, gt=0)  # of a container: published for gpt-oss-120b on one H100
     gpu_price: float | None = pydantic.Field(None, ge=0)
     cpu_price: float = pydantic.Field(0, ge=0)
     memory_price: float = pydantic.Field(0, ge=0)
-    region_factor: float = pydantic.Field(1, ge=1)
-    prices_read: date | None = None
-    cost_limit: float | None = pydantic.Field(None, ge=0)
+    region_factor: float = pydantic.Field(1, ge=1)  # of all prices: a region's surcharge, even if `region` is None
+    prices_read: date | None = None  # day on which the prices were read
+    cost_limit: float | None = pydantic.Field(None, ge=0)  # for all splits that one command scores
     split_cost_limit: float | None = pydantic.Field(None, ge=0)
 
     @classmethod

@@ -52,19 +52,12 @@ def plan_batches(
 
 @dataclass(frozen=True)
 class LmHead:
-    """LM head, which maps hidden states to logits.
+    """LM head, which maps hidden states to logits."""
 
-    Attributes:
-        weight: Shape (vocabulary, width).
-        bias: Shape (vocabulary,); None for no bias.
-        scale: Factor of the logits.
-        logit_cap: Value of c in Gemma's c · tanh(logit / c); None for no cap.
-    """
-
-    weight: torch.Tensor
-    bias: torch.Tensor | None = None
-    scale: float = 1.0
-    logit_cap: float | None = None
+    weight: torch.Tensor  # shape (vocabulary, width)
+    bias: torch.Tensor | None = None  # shape (vocabulary,)
+    scale: float = 1.0  # factor of the logits
+    logit_cap: float | None = None  # c in Gemma's c · tanh(logit / c)
 
     def logits(self, hidden: torch.Tensor, start: int, stop: int) -> torch.Tensor:
         """Compute float32 logits of the ids in [start, stop), shape (positions, ids).
@@ -85,23 +78,14 @@ class LmHead:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """Model that is ready to score rows.
+    """Model that is ready to score rows."""
 
-    Attributes:
-        network: Model of `transformers`.
-        is_packed: Whether rows are concatenated without padding; otherwise rows are padded at their end.
-        needs_single_row_batches: Whether a batch must be one row, because positions depend on the longest row of the
-            batch (RoPE `longrope`).
-        max_tokens: Maximum number of tokens in a row; None if the model's config has no limit.
-        metadata: Architecture, attention, experts and quantization, for the manifest.
-    """
-
-    network: Any
+    network: Any  # model of `transformers`
     head: LmHead
-    is_packed: bool
-    needs_single_row_batches: bool
-    max_tokens: int | None
-    metadata: Mapping[str, Any]
+    is_packed: bool  # rows are concatenated without padding; otherwise rows are padded at their end
+    needs_single_row_batches: bool  # since positions depend on the longest row of a batch (RoPE `longrope`)
+    max_tokens: int | None  # in a row; None if the model's config has no limit
+    metadata: Mapping[str, Any]  # architecture, attention, experts and quantization, for the manifest
 
     def count_batch_tokens(self, lengths: Sequence[int]) -> int:
         """Count the tokens of a batch, padding included, from the lengths of its rows."""
@@ -139,19 +123,13 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class RowNll:
-    """NLL of a row, with the batch that the row was scored in.
+    """NLL of a row, with the batch that the row was scored in."""
 
-    Attributes:
-        nll_sum: Sum over the tokens in the loss, in nats; NaN if a logit is NaN, None if out of memory.
-        batch_number: Number of the batch in the order of scoring, from 0.
-        batch_tokens: Number of tokens in the batch, padding included.
-        token_nll: NLL of each token in the loss, in order, computed in float32; empty if the row exceeds the memory.
-    """
-
-    nll_sum: float | None
-    batch_number: int
+    nll_sum: float | None  # over the tokens in the loss, in nats; NaN if a logit is NaN, None if out of memory
+    batch_number: int  # in the order of scoring, from 0
     batch_rows: int
-    batch_tokens: int
+    batch_tokens: int  # padding included
+    # NLL of each token in the loss, in order, computed in float32; empty if the row exceeds the memory.
     token_nll: NDArray[np.float64] = field(default_factory=lambda: np.empty(0), compare=False, repr=False)
 
 

@@ -24,13 +24,10 @@ _HASH_BYTES = 16
 class Selection:
     """Pool rows that were selected for scoring.
 
-    Attributes:
-        row_numbers_by_file: Numbers of the selected rows of each pool file, ascending, shape (rows,).
-        counts: `rows` counts all rows of the pool files. `dropped/repeated_id` counts rows whose id occurred earlier,
-            `dropped/not_sampled` rows beyond `max_rows`; both are omitted if 0.
+    `counts` has all `rows`, and if not 0 `dropped/repeated_id` and, because of `max_rows`, `dropped/not_sampled`.
     """
 
-    row_numbers_by_file: Mapping[str, NDArray[np.int64]]
+    row_numbers_by_file: Mapping[str, NDArray[np.int64]]  # ascending, shape (rows,)
     counts: Mapping[str, int]
 
     @property

@@ -20,24 +20,16 @@ _TABLE_HEADER = ("", "rows", "bytes", "first", "second", "gap", "95 % interval",
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of two models on the same rows.
-
-    Attributes:
-        bytes: Number of UTF-8 bytes in the rows' completions.
-        first, second: Bits per byte of each model; None if `bytes` is 0.
-        gap: `second` - `first`, below 0 if the second model is better; None if `bytes` is 0.
-        low, high: Ends of the gap's 95 % interval, from the spread of rows; None if `bytes` is 0 or `rows` is 1.
-        second_better_share: Share of rows for which the second model's NLL is lower; None without rows.
-    """
+    """Comparison of two models on the same rows; bits per byte are None without bytes."""
 
     rows: int
-    bytes: int
+    bytes: int  # UTF-8 bytes of the completions
     first: float | None = None
     second: float | None = None
-    gap: float | None = None
-    low: float | None = None
+    gap: float | None = None  # `second` - `first`, below 0 if the second model is better
+    low: float | None = None  # ends of the gap's 95 % interval, from the spread of rows; None also for one row
     high: float | None = None
-    second_better_share: float | None = None
+    second_better_share: float | None = None  # of rows for which the second model's NLL is lower; None without rows
 
     @classmethod
     def from_sums(cls, sums: pl.DataFrame) -> "Comparison":
@@ -68,9 +60,8 @@ class Comparison:
 class ScoreGap:
     """Comparison of two models over all rows, by split and by domain.
 
-    Attributes:
-        excluded: Numbers of excluded rows by split: `only_first` and `only_second` count rows that only one model
-            scored, `other_bytes` counts rows in which the models scored different numbers of bytes.
+    `excluded` counts the other rows of each split: rows that only one model scored (`only_first`, `only_second`), and
+    rows in which the models scored different numbers of bytes (`other_bytes`).
     """
 
     total: Comparison

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline_assets.corpus.formats.parquet import ParquetOutput
+from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
@@ -43,22 +43,15 @@ OPTIONAL_COLUMNS = ("loss_rule", "template")
 
 @dataclass(frozen=True)
 class Scorer:
-    """Model, tokenizer and recipe that score rows.
+    """Model, tokenizer and recipe that score rows."""
 
-    Attributes:
-        model_digest: Digest of the model's files.
-        model_folder: Folder with these files. Scorers that differ only in folders share a loaded model.
-        vocabulary_file: File of the o200k tokenizer; None for the built-in file.
-        gpu_lock_folder: Folder in which the processes of a build claim one GPU each; None to use the first GPU.
-        is_harmony: Whether rows are Harmony texts, for which a tokenizer needs Harmony's control tokens.
-    """
-
-    model_digest: str
+    model_digest: str  # of the model's files
     recipe: ScoringRecipe
-    model_folder: Path = field(compare=False)
-    vocabulary_file: Path | None = None
+    model_folder: Path = field(compare=False)  # scorers that differ only in folders share a loaded model
+    vocabulary_file: Path | None = None  # of the o200k tokenizer; None for the built-in file
+    # Folder in which the processes of a build claim one GPU each; None to use the first GPU.
     gpu_lock_folder: Path | None = field(default=None, compare=False)
-    is_harmony: bool = True
+    is_harmony: bool = True  # whether rows are Harmony texts, for which a tokenizer needs Harmony's control tokens
 
     def warm_up(self) -> None:
         """Load the tokenizer, and on a CPU also the model, before workers are forked."""
@@ -154,13 +147,12 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
         for row_id, number, row in zip(ids, job.row_numbers, encoded, strict=True)
     ]
     name = f"{WORK_FOLDER}/scored/{job.name}.parquet"
-    with ParquetOutput(folder.path(name), schema) as output:
-        output.write(rows_to_table(scored_rows, schema))
+    written = write_table(folder.path(name), name, [rows_to_table(scored_rows, schema)], schema)
     losses = sum((row.encoding_losses for row in encoded), Losses())
     counts = _sum_counts(scored_rows) | {"halved_batches": scored.halved_batches} | losses.to_counts()
     seconds = _count_gpus(recipe) * (time.monotonic() - started)
     notes = {"model": dict(model.metadata), "made_by": scoring_environment(recipe), "gpu_seconds": seconds}
-    return Receipt([output.output(name)], counts, notes)
+    return Receipt([written], counts, notes)
 
 
 def _count_gpus(recipe: ScoringRecipe) -> int:

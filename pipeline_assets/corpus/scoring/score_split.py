@@ -39,7 +39,12 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 def local_runner(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
     """Return a runner that scores on this machine; UsageError if the GPU is missing."""
-    workers = _count_parallel_shards(scorer.recipe, settings)
+    workers = max(settings.workers, 1)
+    if scorer.recipe.device == "cuda":
+        require_gpu()
+        import torch
+
+        workers = 1 if scorer.recipe.spreads else torch.cuda.device_count()  # one model on each GPU, or on all
     local_settings = replace(settings, engine="local", workers=workers, max_growth_bytes=_NO_MEMORY_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)
 
@@ -114,19 +119,6 @@ def _write_scores(staging: StagingDir, tables: Iterable[pa.Table], recipe: Scori
 
 def _describe_model(name: str, recipe: ScoringRecipe) -> dict[str, Any]:
     return {"name": name, "dtype": recipe.resolved_dtype, "device": recipe.device, "threads": recipe.threads}
-
-
-def _count_parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
-    """Count the shards that are scored in parallel: CPU workers, or models on GPUs.
-
-    Raise UsageError if the recipe requires a GPU and PyTorch finds none.
-    """
-    if recipe.device == "cpu":
-        return max(settings.workers, 1)
-    require_gpu()
-    import torch
-
-    return 1 if recipe.spreads else max(torch.cuda.device_count(), 1)
 
 
 def _stop_if_not_finite(receipts: Iterator[Receipt], total_rows: int, model_location: object) -> Iterator[Receipt]:

@@ -18,19 +18,12 @@ from pipeline_assets.spine.errors import InputError, one_line
 
 @dataclass(frozen=True)
 class ScoredSplit:
-    """Scores of a split, and the pool files with the scored rows.
+    """Scores of a split, and the pool files with the scored rows."""
 
-    Attributes:
-        name: `dataset/split`.
-        scores_file: Parquet file with the columns of `SCORES_SCHEMA`, rows ordered by (`pool_file`, `pool_row`).
-        pool_files: Paths of the pool files by their names in the column `pool_file`.
-        decisions: Decisions in the manifest of the scores: the model, and the stability of scores (`how_sure`).
-    """
-
-    name: str
-    scores_file: Path
-    pool_files: Mapping[str, Path]
-    decisions: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # `dataset/split`
+    scores_file: Path  # Parquet file with the columns of `SCORES_SCHEMA`, ordered by (`pool_file`, `pool_row`)
+    pool_files: Mapping[str, Path]  # by their names in the column `pool_file`
+    decisions: Mapping[str, Any] = field(default_factory=dict)  # of the scores' manifest: `model` and `how_sure`
 
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield scores joined with columns of the pool files, in the order of the scores.

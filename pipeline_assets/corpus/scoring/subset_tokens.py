@@ -47,15 +47,10 @@ _FIX = "run `corpusmill verify` on the scored pools, then build them again"
 
 
 class CountedControlTokens(NamedTuple):
-    """Control tokens that count in a loss mask in addition to message bodies.
+    """Control tokens that count in a loss mask in addition to message bodies."""
 
-    Attributes:
-        terminators: Whether `<|end|>`, `<|return|>` and `<|call|>` count.
-        headers: Whether all tokens between author and body count: recipient, channel, content type, `<|message|>`.
-    """
-
-    terminators: bool
-    headers: bool
+    terminators: bool  # `<|end|>`, `<|return|>` and `<|call|>`
+    headers: bool  # all tokens between author and body: recipient, channel, content type, `<|message|>`
 
     def loss_rule(self, body_mode: encode.LossMode) -> str:
         """Return the loss rule: `body_mode.rule`, then terminators=…, then headers=…."""
@@ -64,15 +59,12 @@ class CountedControlTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class _Shard:
-    """File of a subset, with rows of one split.
-
-    `rows` is always 0, so that the engine does not search the shard for poison rows.
-    """
+    """File of a subset, with rows of one split."""
 
     name: str
     split: str  # dataset/split
     file: Path
-    rows: int = 0
+    rows: int = 0  # so the engine does not search the shard for poison rows
 
 
 def write_token_files(

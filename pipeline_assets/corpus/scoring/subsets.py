@@ -55,16 +55,13 @@ _COUNTED_COLUMNS = ["meta_domain", "stats_tokens", "stats_completion_tokens"]
 
 @dataclass(frozen=True)
 class _Shard:
-    """Rows that a rule chose from one split.
-
-    `rows` is always 0, so that the engine does not search the shard for poison rows.
-    """
+    """Rows that a rule chose from one split."""
 
     name: str
     rule: str
     split: ScoredSplit
     mask_file: Path  # work file: a mask of the scored rows
-    rows: int = 0
+    rows: int = 0  # so the engine does not search the shard for poison rows
 
 
 def choose_subsets(
@@ -272,6 +269,6 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
             "splits": by_split,
             "could_flip": {"rows": flips, "share": f"{flips / max(could_be, 1):.6f}"} if is_known else None,
         }
-        if unsaid := [name for name in condition_columns(rule.where) if name not in scored_rows.present_columns]:
-            rules[name]["unsaid"] = unsaid
+        if empty := [name for name in condition_columns(rule.where) if name not in scored_rows.present_columns]:
+            rules[name]["unsaid"] = empty
     return {"error_bar": {name: bar if bar is None else str(bar) for name, bar in bars.items()}, "rules": rules}

@@ -39,18 +39,14 @@ _NO_TOKENS = TokenRow(np.empty(0, np.int32), np.empty(0, bool))
 class EncodedRow:
     """Tokens of a row, truncated to the maximum length.
 
-    Attributes:
-        completion_bytes: Number of UTF-8 bytes of the tokens in the loss.
-        tokens_lost: Number of tokens that were cut off at the end.
-        encoding_losses: Counts of the text that the tokenizer lost, including text that was then cut off.
-        reason: Reason why no token is in the loss, or None: `no_text`, `unknown_loss_mode`, `no_completion` (only a
-            prompt), `no_completion_left` (completion cut off), or the `Refusal.reason` of an invalid text.
+    `reason` states why no token is in the loss: `no_text`, `unknown_loss_mode`, `no_completion` (only a prompt),
+    `no_completion_left` (completion cut off), or the `Refusal.reason` of an invalid text.
     """
 
     tokens: TokenRow = _NO_TOKENS
-    completion_bytes: int = 0
-    tokens_lost: int = 0
-    encoding_losses: Losses = NO_LOSSES
+    completion_bytes: int = 0  # UTF-8 bytes of the tokens in the loss
+    tokens_lost: int = 0  # cut off at the end
+    encoding_losses: Losses = NO_LOSSES  # text that the tokenizer lost, including text that was then cut off
     reason: str | None = None
 
 

@@ -16,15 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.chat_templates.marked_text import parse_row
-from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet
-from pipeline_assets.corpus.formats.parquet_tables import regroup_rows
+from pipeline_assets.corpus.formats.parquet import StoredParquet
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.harmony.chats import ChatMessage, to_chat_messages
 from pipeline_assets.corpus.harmony.encode import loss_message_indexes
 from pipeline_assets.corpus.harmony.message import Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron import schema
-from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import dropped_key
@@ -53,7 +52,7 @@ _COLUMNS: Final = {
 }
 _COPIED_COLUMNS = ["id", "dataset", "subset", "split", "meta_domain", "meta_solved_bin", "meta_difficulty_bin"]
 _COPIED_COLUMNS += ["meta_license", "source_file", "source_row", "source_revision"]
-_COPIED_FIELDS = [SCHEMA.field(name) for name in _COPIED_COLUMNS]
+_COPIED_FIELDS = [schema.SCHEMA.field(name) for name in _COPIED_COLUMNS]
 _SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + _COPIED_FIELDS)
 COLUMN_DESCRIPTIONS: Final = {
     **schema.COLUMN_DESCRIPTIONS,
@@ -69,20 +68,16 @@ NOT_HARMONY_COUNT_KEY = dropped_key("not_harmony")
 class ChatFile:
     """File of rows to convert; the converted rows are one shard of the export.
 
-    Attributes:
-        relative_path: Path in the artifact and in the export.
-        tool_catalogues: JSON files that map ids to the tool lists of the file's split.
-        has_all_tools: Whether the data root has all upstream artifacts. If so, a row whose tool list is in no catalogue
-            keeps its tools in its messages. Otherwise, such a row raises InputError.
-        rows: Always 0, so that the engine does not search the file for poison rows.
+    `has_all_tools` states whether the data root has all upstream artifacts. If so, a row whose tool list is in no
+    catalogue keeps its tools in its messages. Otherwise, such a row raises InputError.
     """
 
     name: str
-    relative_path: str
+    relative_path: str  # in the artifact and in the export
     input_file: Path
-    tool_catalogues: tuple[Path, ...]
+    tool_catalogues: tuple[Path, ...]  # JSON files that map ids to the tool lists of the file's split
     has_all_tools: bool
-    rows: int = 0
+    rows: int = 0  # so the engine does not search the file for poison rows
 
 
 def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Receipt:
@@ -91,14 +86,10 @@ def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Re
     Counts: `rows` (all), `documents` (converted) and, if not 0, `NOT_HARMONY_COUNT_KEY` (dropped). Raise InputError if
     the tools of a row are missing (see `ChatFile.has_all_tools`), or if a row's loss rule is unknown.
     """
-    with (
-        ParquetOutput(folder.path(source.relative_path), _SCHEMA, _ROW_GROUP_ROWS) as output,
-        StoredParquet(source.input_file) as rows,
-    ):
-        for table in regroup_rows(_convert_rows(source, rows), _SCHEMA, _ROW_GROUP_ROWS):
-            output.write(table)
-        count = rows.metadata.num_rows
-    written = output.output(source.relative_path)
+    path = source.relative_path
+    with StoredParquet(source.input_file) as rows:
+        tables = regroup_rows(_convert_rows(source, rows), _SCHEMA, _ROW_GROUP_ROWS)
+        written, count = write_table(folder.path(path), path, tables, _SCHEMA), rows.metadata.num_rows
     counts = {"rows": count, "documents": written.rows}
     return Receipt([written], counts | ({NOT_HARMONY_COUNT_KEY: count - written.rows} if count > written.rows else {}))
 

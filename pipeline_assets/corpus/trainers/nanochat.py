@@ -6,21 +6,20 @@ files have up to 100,000 documents each.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
-from pipeline_assets.corpus.formats.parquet import ParquetOutput
-from pipeline_assets.corpus.formats.parquet_tables import regroup_rows
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
 from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.stage import WHOLE_SHARD
-from pipeline_assets.spine.staging import OutputFile, StagingDir
+from pipeline_assets.spine.staging import StagingDir
 
 _SCHEMA = pa.schema([("text", pa.large_string()), ("doc_id", pa.string())])
 _ROW_GROUP_ROWS, _FILE_ROW_GROUPS, _VALIDATION_STEP = 1000, 100, 100
@@ -38,7 +37,8 @@ def write_nanochat(staging: StagingDir, shards: Sequence[DocumentShard]) -> Buil
         regroup_rows(_read_tables(shards, is_validation), _SCHEMA, _ROW_GROUP_ROWS) for is_validation in (False, True)
     )
     parts = [*(itertools.islice(train, _FILE_ROW_GROUPS) for _ in range(count)), last]
-    files = [_write_file(staging, f"shard_{number:05d}.parquet", groups) for number, groups in enumerate(parts)]
+    named = ((f"shard_{number:05d}.parquet", groups) for number, groups in enumerate(parts))
+    files = [write_table(staging.path(name), name, groups, _SCHEMA) for name, groups in named]
     documents = {"train": rows - valid, "valid": valid}
     return BuildResult(files, {"ledger": Ledger(rows, rows).to_json(), "documents": documents}, {})
 
@@ -47,15 +47,6 @@ def _read_tables(shards: Sequence[DocumentShard], is_validation: bool) -> Iterat
     first = 0
     for shard in shards:
         for documents, _ in read_documents(shard, WHOLE_SHARD, _decoder):
-            chosen = [
-                document for row, document in documents if ((first + row) % _VALIDATION_STEP == 0) == is_validation
-            ]
-            yield rows_to_table([msgspec.structs.asdict(document) for document in chosen], _SCHEMA)
+            chosen = [text for row, text in documents if ((first + row) % _VALIDATION_STEP == 0) == is_validation]
+            yield rows_to_table([*map(msgspec.structs.asdict, chosen)], _SCHEMA)
         first += shard.rows
-
-
-def _write_file(staging: StagingDir, name: str, groups: Iterable[pa.Table]) -> OutputFile:
-    with ParquetOutput(staging.path(name), _SCHEMA, _ROW_GROUP_ROWS) as output:
-        for group in groups:
-            output.write(group)
-    return output.output(name)

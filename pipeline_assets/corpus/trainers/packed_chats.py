@@ -4,6 +4,7 @@ A conversation is never cut: the best-fit algorithm places each one in a single 
 dropped. TRL's `DataCollatorForLanguageModeling(padding_free=True)` reads the columns as they are.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -57,9 +58,7 @@ def _pack_rows(tokens_folder: Path, rows: pa.Table, seq_len: int, pad_id: int) -
     for segments in best_fit_rows(lengths, seq_len, count, _SEED):
         for begin in range(int(segments.rows[0]), int(segments.rows[-1]) + 1, _BATCH_ROWS):
             numbers = range(begin, min(begin + _BATCH_ROWS, int(segments.rows[-1]) + 1))
-            packed: dict[str, list[Any]] = {
-                name: [] for name in COLUMN_DESCRIPTIONS
-            }  # arrays: Python lists need ten times as much
+            packed = defaultdict[str, list[Any]](list)  # of arrays: Python lists need ten times as much
             for number in numbers:
                 draws = segments.ranks[slice(*np.searchsorted(segments.rows, (number, number + 1)))]
                 spans = [slice(firsts[draw], firsts[draw] + lengths[draw]) for draw in draws]
@@ -69,15 +68,11 @@ def _pack_rows(tokens_folder: Path, rows: pa.Table, seq_len: int, pad_id: int) -
                 in_loss = np.concatenate([*(loss_mask[span] for span in spans), no_loss])
                 packed["input_ids"].append(ids.astype(np.int32))
                 packed["labels"].append(np.where(in_loss, ids, _IGNORED_LABEL).astype(np.int32))
-                packed["seq_lengths"].append(
-                    [*lengths[draws].tolist(), seq_len - used][: None if used < seq_len else -1]
-                )
+                packed["seq_lengths"].append([*lengths[draws].tolist(), *([seq_len - used] if used < seq_len else [])])
                 chosen = rows.select(["split", "id"]).take(to_arrow(draws)).to_pylist()
                 packed["ids"].append([f"{row['split']}/{row['id']}" for row in chosen])
             ends = to_arrow(np.arange(0, (len(numbers) + 1) * seq_len, seq_len, dtype=np.int32))
-            rows_of_ids = [
-                pa.ListArray.from_arrays(ends, to_arrow(np.concatenate(packed[name])))
-                for name in ("input_ids", "labels")
-            ]
+            values = (to_arrow(np.concatenate(packed[name])) for name in ("input_ids", "labels"))
+            rows_of_ids = [pa.ListArray.from_arrays(ends, tokens) for tokens in values]
             others = [to_column(packed[name], _SCHEMA.field(name).type) for name in ("seq_lengths", "ids")]
             yield pa.Table.from_arrays([*rows_of_ids, *others], schema=_SCHEMA)
