@@ -18,6 +18,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.reuse import sealed_files
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 2)
@@ -36,9 +37,8 @@ def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -
 
 
 def _link_files(split: Artifact, staging: StagingDir) -> Iterator[OutputFile]:
-    stored_at = {file.path: file for file in split.manifest.storage}
-    for content in split.manifest.identity.files:
-        if content.path not in (REJECTS_FILE, DROPPED_FILE):
-            stored = stored_at[content.path]
-            durable.link(split.path(content.path), staging.path(content.path))
-            yield OutputFile(content.path, content.rows, stored.bytes, stored.sha256, content.content_sha256)
+    sealed = sealed_files(split)
+    for path in (file.path for file in split.manifest.identity.files):
+        if path not in (REJECTS_FILE, DROPPED_FILE):
+            durable.link(split.path(path), staging.path(path))
+            yield sealed[path]

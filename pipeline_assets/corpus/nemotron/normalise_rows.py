@@ -107,7 +107,7 @@ def _read_drafts(
     drafts, rejects, dropped = [], [], []
     for position, row in rows:
         if isinstance(row, Fault):
-            rejects.append(Reject(origin.file, position, row.reason, row.detail))
+            rejects.append(row.to_reject(origin.file, position))
             continue
         try:
             draft = _read_draft(position, row, rules, origin, chat_template)

@@ -33,7 +33,8 @@ from pipeline_assets.corpus.nemotron.source_rows import RowShard, SourceRow, rea
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.corpus.tokens.encode import OracleMismatchError, is_spot_checked
-from pipeline_assets.corpus.tokens.o200k_harmony import Driver, HarmonyEncoder, load_encoder
+from pipeline_assets.corpus.tokens.families import TokenizerFile
+from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
 from pipeline_assets.spine.gc_pause import pause_gc
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
@@ -52,9 +53,8 @@ def normalise_shard(
     folder: StagingView,
     origin: RowOrigin,
     rules: RowsRecipe,
-    driver: Driver,
+    tokenizer: TokenizerFile,
     zstd_level: int,
-    vocabulary: Path | None = None,
     removals: Removals = NO_REMOVALS,
     seed_prompts: Path | None = None,
     template_files: ChatTemplateFiles | None = None,
@@ -69,12 +69,12 @@ def normalise_shard(
     tools as lines `[id, canonical JSON]`, sorted by id; dropped rows in the format of rejects. Counts: `spot_checked`
     rows, and the counts of `NormalisedRows`.
     """
-    encoder: Encoder = load_encoder(rules.tokenizer.sha256, vocabulary, driver)
+    encoder: Encoder = load_encoder(rules.tokenizer.sha256, tokenizer.path, tokenizer.driver)
     if template_files is not None:
         encoder = load_template(template_files)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects, dropped, tools = list[Reject](), list[Reject](), dict[str, str]()
-    stem = f"{driver}/{shard.name}"
+    stem = f"{tokenizer.driver}/{shard.name}"
     rows_name, ids_name = f"{WORK_FOLDER}/rows/{stem}.parquet", f"{IDS_FOLDER}/{stem}"
     rejects_name, dropped_name = f"{REJECTS_FOLDER}/{stem}{SUFFIX}", f"{WORK_FOLDER}/dropped/{stem}{SUFFIX}"
     tools_name = f"{WORK_FOLDER}/tools/{stem}{SUFFIX}"

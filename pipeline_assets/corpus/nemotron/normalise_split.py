@@ -12,10 +12,10 @@ import functools
 import heapq
 import importlib
 import itertools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -37,7 +37,7 @@ from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
 from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals, RowKeys
-from pipeline_assets.corpus.tokens.encode import OracleMismatchError, warm_up_tokenizer
+from pipeline_assets.corpus.tokens.encode import warm_up_tokenizer, with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
 from pipeline_assets.spine.build_result import BuildResult
@@ -51,7 +51,6 @@ from pipeline_assets.spine.stage import WarmUp, Window
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView, total_counts
 from pipeline_assets.spine.task import Task, run_task
 
-logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 
 
@@ -73,7 +72,6 @@ def normalise_split(
     removals: Removals = NO_REMOVALS,
     seed_sets: Sequence[tuple[str, Sequence[SourceFile]]] = (),
     template_files: ChatTemplateFiles | None = None,
-    driver: Driver = "gigatoken",
 ) -> BuildResult:
     """Build the normalised rows of a split; `origin.file` is ignored.
 
@@ -85,33 +83,24 @@ def normalise_split(
     if seed_prompts is not None:
         write_seed_prompts(seed_prompts, seed_sets)
     shards = plan_shards(files, rules.shard_bytes, rules.max_rows)
-    work = functools.partial(
-        normalise_shard,
-        origin=origin,
-        rules=rules,
-        driver=driver,
-        zstd_level=settings.zstd_level,
-        vocabulary=settings.vocabulary,
-        seed_prompts=seed_prompts,
-        template_files=template_files,
-    )
+    limited = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
-    tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
-    warm_up: WarmUp = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=CONTROL_TOKENS)
-    if template_files is not None:
-        warm_up = functools.partial(load_template, template_files)
-    settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
-    try:
-        receipts = _normalise_shards(f"normalise-{driver}", shards, work, staging, settings, warm_up, removals)
-    except OracleMismatchError as disagreement:
-        if driver == "tiktoken":
-            raise
-        logger.error("%s; tiktoken encodes everything again", disagreement)
-        return normalise_split(staging, files, origin, rules, settings, removals, seed_sets, template_files, "tiktoken")
+
+    def normalise(tokenizer: TokenizerFile) -> tuple[Driver, list[Receipt]]:
+        options: dict[str, Any] = {"zstd_level": settings.zstd_level, "seed_prompts": seed_prompts}
+        options |= {"origin": origin, "rules": rules, "tokenizer": tokenizer, "template_files": template_files}
+        work = functools.partial(normalise_shard, **options)
+        warm_up: WarmUp = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=CONTROL_TOKENS)
+        if template_files is not None:
+            warm_up = functools.partial(load_template, template_files)
+        stage = f"normalise-{tokenizer.driver}"
+        return tokenizer.driver, _normalise_shards(stage, shards, work, staging, limited, warm_up, removals)
+
+    driver, receipts = with_oracle_fallback(TokenizerFile(rules.tokenizer, settings.vocabulary), normalise)
     counts = merge_rare_keys(total_counts(receipts))
     _check_counts(staging, receipts, counts, rules, reject_formatter(files))
     outputs = [
-        *_store_rows(staging, receipts, origin.split, settings),
+        *_store_rows(staging, receipts, origin.split, limited),
         _write_catalogue(staging, receipts, f"{origin.split}__tools_catalog.json"),
         concatenate_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level),
         concatenate_lines(staging, [receipt.files[4] for receipt in receipts], DROPPED_FILE, settings.zstd_level),
@@ -119,14 +108,10 @@ def normalise_split(
     internal = ("rows", "spot_checked")
     totals = {name: count for name, count in counts.items() if name not in internal and "/" not in name}
     by_name = {kind: nested for kind in NESTED_COUNT_KEYS if (nested := _nested_counts(counts, kind))}
-    rendered_by = str(rules.template) if template_files is None else template_files.name
-    decisions = {"template": rendered_by, "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
-    return BuildResult(
-        files=outputs,
-        counts={"ledger": Ledger.from_counts(counts).to_json(), **totals, **by_name},
-        decisions=decisions,
-        provenance={"tokenizer_driver": driver if template_files is None else "tokenizers"},
-    )
+    rendered_by, library = (rules.template, driver) if template_files is None else (template_files.name, "tokenizers")
+    decisions = {"template": str(rendered_by), "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
+    ledger = {"ledger": Ledger.from_counts(counts).to_json()}
+    return BuildResult(outputs, ledger | totals | by_name, decisions, provenance={"tokenizer_driver": library})
 
 
 def _normalise_shards(

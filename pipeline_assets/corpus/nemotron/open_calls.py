@@ -53,11 +53,8 @@ class OpenCalls:
                 raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"call {len(self._calls)} names no function")
             value = function.get("arguments")
             arguments = "{}" if value is None or value == "" else content_text(value)
-            messages.append(
-                Message(
-                    Role.ASSISTANT, arguments, None, f"{FUNCTIONS_NAMESPACE}.{name}", "commentary", "<|constrain|>json"
-                )
-            )
+            recipient = f"{FUNCTIONS_NAMESPACE}.{name}"
+            messages.append(Message(Role.ASSISTANT, arguments, None, recipient, "commentary", "<|constrain|>json"))
             self._open(to_text(call.get("id")), name, arguments)
         return messages
 
@@ -80,23 +77,15 @@ class OpenCalls:
 
     def _match_reply(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
         """Close the call that a reply answers; return the tool and the kind of match."""
-        if call_id is not None:
-            index = self._first_open(("id", call_id))
-            if index is not None:
-                return self._close(index, content), "id"
-            if call_id in self._tool_by_id:  # a second reply to a call
-                self.log.add_reply(None, content)
-                return self._tool_by_id[call_id], "id"
+        if call_id in self._tool_by_id:  # without an open call for a second reply to a call
+            return self._close(self._first_open(("id", call_id)), content, self._tool_by_id[call_id]), "id"
         if name is not None:
             index = self._first_open(("name", name))
-            if index is None:
-                self.log.add_reply(None, content)
-                return name, "nothing"
-            return self._close(index, content), "name"
+            return self._close(index, content, name), "nothing" if index is None else "name"
         index = self._find_call_for_unnamed_reply()
         if index is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
-        return self._close(index, content), "order"
+        return self._close(index, content, ""), "order"
 
     def _claimed_key(self, call_id: JsonValue, name: JsonValue) -> _CallKey | None:
         """Return the key by which a reply names a call: a known id or a tool's name."""
@@ -137,8 +126,11 @@ class OpenCalls:
         if call_id is not None:
             self._tool_by_id[call_id] = name
 
-    def _close(self, index: int, content: str) -> str:
+    def _close(self, index: int | None, content: str, replying_tool: str) -> str:
+        """Log a reply, close the call at an index, if any, and return the tool."""
         self.log.add_reply(index, content)
+        if index is None:
+            return replying_tool
         for key in self._call_keys(index):
             del self._waiting[key][bisect_left(self._waiting[key], index)]
         return self._calls[index][1]

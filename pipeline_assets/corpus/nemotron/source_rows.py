@@ -114,10 +114,7 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _read_lines(piece_lines(piece))
     file = piece.file.name
     for position, row in itertools.islice(rows, limit):
-        if isinstance(row, Fault):
-            yield Reject(file, position, row.reason, row.detail)
-        else:
-            yield SourceRow(file, position, row)
+        yield row.to_reject(file, position) if isinstance(row, Fault) else SourceRow(file, position, row)
 
 
 def _read_lines(positioned_lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
