@@ -104,9 +104,8 @@ def load_template(files: ChatTemplateFiles) -> ChatTemplate:
     try:
         template.render([{"role": "user", "content": "question"}], None)
     except (jinja2.TemplateSyntaxError, jinja2.exceptions.SecurityError) as error:
-        raise InputError(
-            f"the chat template is invalid: {one_line(error).rstrip('.')}", place, "use another model"
-        ) from None
+        what = f"the chat template is invalid: {one_line(error).rstrip('.')}"
+        raise InputError(what, place, "use another model") from None
     except jinja2.TemplateError:  # some refuse conversations without an answer
         pass
     return template

@@ -154,10 +154,9 @@ class _MessageReader:
             return [], "".join(text for is_thought, text in parts if not is_thought)
         # A thought that repeats the reasoning is omitted.
         texts = [part for part in parts[:-1] if part[1].strip() and part != (True, (reasoning or "").strip("\r\n"))]
-        return [
-            Message(Role.ASSISTANT, text, channel="analysis" if is_thought else "commentary")
-            for is_thought, text in texts
-        ], parts[-1][1]
+        channels = ("analysis" if is_thought else "commentary" for is_thought, _ in texts)
+        messages = zip(texts, channels, strict=True)
+        return [Message(Role.ASSISTANT, text, channel=channel) for (_, text), channel in messages], parts[-1][1]
 
     def _read_content(self, message: Row) -> str:
         """Return content as text: `""` for null and `[]`, but `"[]"` for a tool's `[]`."""

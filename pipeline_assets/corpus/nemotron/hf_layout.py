@@ -8,7 +8,7 @@ Rows and tool lists are not copied: these files are links to the files of the sp
 included.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.nemotron.inventory import write_text
@@ -30,15 +30,13 @@ def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -
 
     `card` is the text of README.md; if None, README.md is not written.
     """
-    files = [file for split in splits for file in _link_files(split, staging)]
+    files = list[OutputFile]()
+    for split in splits:
+        sealed = sealed_files(split)
+        for path in (file.path for file in split.manifest.identity.files):
+            if path not in (REJECTS_FILE, DROPPED_FILE):
+                durable.link(split.path(path), staging.path(path))
+                files.append(sealed[path])
     labels = [] if card is None else [write_text(staging, CARD_FILE, card)]  # a label, because it states stored sizes
     counts = {name: sum(split.manifest.identity.counts[name] for split in splits) for name in _SUMMED_COUNTS}
     return BuildResult(files, {"splits": len(splits), **counts}, {}, labels=labels)
-
-
-def _link_files(split: Artifact, staging: StagingDir) -> Iterator[OutputFile]:
-    sealed = sealed_files(split)
-    for path in (file.path for file in split.manifest.identity.files):
-        if path not in (REJECTS_FILE, DROPPED_FILE):
-            durable.link(split.path(path), staging.path(path))
-            yield sealed[path]

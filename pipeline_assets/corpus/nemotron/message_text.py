@@ -96,15 +96,11 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
     if kind == "text":
         return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _AMBIGUOUS_TYPE.fullmatch(key)), None)
     if isinstance(kind, str):
-        is_entry = is_reply and _AMBIGUOUS_TYPE.fullmatch(kind) and not _has_payload(part, kind)
+        has_payload = any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
+        is_entry = is_reply and _AMBIGUOUS_TYPE.fullmatch(kind) and not has_payload
         return kind if _MEDIA_PART.fullmatch(kind) and not is_entry else None
     is_alone = len(keys) == 1 and not is_reply and keys[0] not in ("file", "document", "media")
     return keys[0] if is_alone and _MEDIA_PART.fullmatch(keys[0]) else None
-
-
-def _has_payload(part: Row, media_type: str) -> bool:
-    """Check whether a part has an object under its type or `source`, or a `mimeType`."""
-    return any(isinstance(part.get(key), dict) for key in (media_type, "source")) or "mimeType" in part
 
 
 def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> str | None:

@@ -124,21 +124,16 @@ def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], setti
     }
     for (dataset, *_), receipt in zip(buckets, receipts, strict=True):
         add_tally(tallies[dataset], receipt.notes)
-    report = _build_report(
-        {name: {**tallies[name], **pools.manifest.identity.decisions} for name, pools in datasets.items()}
-    )
+    sums: dict[str, Any] = {}
+    for name, pools in datasets.items():
+        add_tally(sums, tallies[name])
+        tallies[name] = {**_sort_names(tallies[name]), **pools.manifest.identity.decisions}
+    content = {"schema": "corpusmill/pool_report/1", "total": _sort_names(sums), "datasets": tallies}
+    report = convert(content, PoolReport)
     total = report.total
     counts = {"documents": total.rows, "tokens": total.tokens, "completion_tokens": total.completion_tokens}
-    pools = {"pools": {name: pool.rows for name, pool in total.pools.items()}}
-    return BuildResult([write_report(staging, report)], counts | pools, {}, write_page=write_page)
-
-
-def _build_report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:
-    total: dict[str, Any] = {}
-    for tally in datasets.values():
-        add_tally(total, {name: tally[name] for name in (*_SIZES, "ledger", "pools")})
-    ordered = {name: _sort_names(tally) for name, tally in datasets.items()}
-    return convert({"schema": "corpusmill/pool_report/1", "total": _sort_names(total), "datasets": ordered}, PoolReport)
+    by_pool = {"pools": {name: pool.rows for name, pool in total.pools.items()}}
+    return BuildResult([write_report(staging, report)], counts | by_pool, {}, write_page=write_page)
 
 
 def _list_buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, dict[str, Path]]]:

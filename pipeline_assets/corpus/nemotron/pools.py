@@ -274,7 +274,11 @@ def write_pools(
     flags in `_FLAGS_COLUMN`. Rows that are in no pool because of quotas count as `dropped/over_quota`, and their tokens
     as `over_quota_tokens`.
     """
-    table = pa.concat_tables(map(functools.partial(_read_row_group, group=bucket), paths))
+    tables = list[pa.Table]()
+    for path in paths:
+        with StoredParquet(path) as file:
+            tables.append(file.read_row_group(bucket, use_threads=False))
+    table = pa.concat_tables(tables)
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
     # U+0000 and U+0001 are one byte each in UTF-8: the joined flags are a matrix of bools, shape (rows, pools).
     flags = "".join(table[_FLAGS_COLUMN].to_pylist()).encode()
@@ -294,8 +298,3 @@ def write_pools(
     tokens = sum(filter(None, table["stats_tokens"].filter(bool_column(over_quota)).to_pylist()))
     dropped = {dropped_key("over_quota"): int(over_quota.sum()), "over_quota_tokens": tokens}
     return Receipt(files, dropped if over_quota.any() else {})
-
-
-def _read_row_group(path: Path, group: int) -> pa.Table:
-    with StoredParquet(path) as file:
-        return file.read_row_group(group, use_threads=False)

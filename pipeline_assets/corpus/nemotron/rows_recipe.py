@@ -137,9 +137,8 @@ class RowsRecipe(RecipeSection):
         if template == Template.PLAIN_1:
             raise ValueError(f"{template} was removed; write {Template.HARMONY_1}")
         if isinstance(template, str) and template not in [*Template]:
-            raise ValueError(
-                f"must be {Template.HARMONY_1}, or in a recipe {{path: FOLDER}} for a model's chat template"
-            )
+            what = f"must be {Template.HARMONY_1}, or in a recipe {{path: FOLDER}} for a model's chat template"
+            raise ValueError(what)
         return template
 
     @pydantic.field_validator("reasoning_key")

@@ -47,9 +47,8 @@ def count_control_characters(parsed: ParsedText) -> int:
     results from LaTeX's `\boxed` and `\begin` in JSON with a single backslash.
     """
     raw = len(parsed.utf8) - len(parsed.utf8.translate(None, _CONTROL_CHARACTERS))
-    return raw + sum(
-        _count_escapes(message.content) for message in parsed.conversation if _JSON_START.match(message.content)
-    )
+    contents = (message.content for message in parsed.conversation)
+    return raw + sum(_count_escapes(content) for content in contents if _JSON_START.match(content))
 
 
 def _count_escapes(content: str) -> int:

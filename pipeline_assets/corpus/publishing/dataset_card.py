@@ -27,6 +27,8 @@ ROW_FILE_PATTERN = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-
 _FILE_NUMBER_GLOB = "[0-9]" * 5
 _CARD_COLUMNS = ["dataset", "source_revision", "meta_license", "stats_tokens", "stats_completion_tokens"]
 _MAX_LICENCES, _MAX_LICENCE_CHARACTERS = 50, 80
+_VERIFICATION_TEXT = "This script exits with 0 if every file matches its manifest, byte for byte:"
+RowLicences = Counter[tuple[str, str | None]]  # rows by source and stated licence; None for rows that state none
 
 
 @dataclass
@@ -42,8 +44,7 @@ class CardSplit:
     completion_tokens: int = 0
     bytes: int = 0
     uncompressed_bytes: int = 0  # estimate of the memory that loading needs
-    # Rows by source and stated licence; None for rows that state none.
-    licences: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    licences: RowLicences = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,7 @@ class CardContent:
     column_descriptions: Mapping[str, str] = field(default_factory=lambda: COLUMN_DESCRIPTIONS)  # descriptions by name
     notes: Sequence[str] = ()  # lines about configs
     verification_script: str | None = None  # Python script that checks a downloaded copy; None omits the section
-    # Rows outside `splits`, counted as in `CardSplit.licences`.
-    other_row_licences: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    other_row_licences: RowLicences = field(default_factory=Counter)  # of rows outside `splits`
 
 
 def file_pattern(path: str) -> str:
@@ -128,12 +128,10 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
     return configs
 
 
-def count_row_licences(
-    splits: Iterable[CardSplit], other_row_licences: Counter[tuple[str, str | None]] | None = None
-) -> Counter[str | None]:
+def count_row_licences(splits: Iterable[CardSplit], other_rows: RowLicences | None = None) -> Counter[str | None]:
     """Add up the row counts by licence; rows that state no licence count under None."""
     rows: Counter[str | None] = Counter()
-    for (_, licence), count in sum((split.licences for split in splits), other_row_licences or Counter()).items():
+    for (_, licence), count in sum((split.licences for split in splits), other_rows or Counter()).items():
         rows[licence] += count
     return rows
 
@@ -148,8 +146,9 @@ def dataset_card(card: CardContent) -> str:
         ["## How the rows were built", "", *_recipe_lines(card.manifests)],
         ["## Rows kept and removed", "", *_ledger_lines([*card.upstream_manifests, *card.manifests])],
         *([["## Columns", "", *_column_lines(card)]] if card.splits and card.column_descriptions else []),
-        *([["## Verification", "", *_verification_lines(script)]] if script else []),
     ]
+    if script:
+        sections.append(["## Verification", "", _VERIFICATION_TEXT, "", "```python", *script.splitlines(), "```"])
     return _front_matter(card, hub_names) + "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
@@ -324,8 +323,3 @@ def _column_lines(card: CardContent) -> list[str]:
         rows.append([code(column.name), type_label, card.column_descriptions.get(column.name, "")])
     head = ["All configs have all columns; missing values are null.", ""]
     return head + markdown_table(["column", "type", "content"], rows)
-
-
-def _verification_lines(script: str) -> list[str]:
-    summary = "This script exits with 0 if every file matches its manifest, byte for byte:"
-    return [summary, "", "```python", *script.splitlines(), "```"]

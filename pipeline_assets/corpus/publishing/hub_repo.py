@@ -62,11 +62,10 @@ class UploadFile:
         if file is None or file.size != self.size:
             return False
         kind, _, digest = file.digest.partition(":")
-        return digest == (self.sha256 if kind == "sha256" else self._git_sha1())
-
-    def _git_sha1(self) -> str:
+        if kind == "sha256":
+            return digest == self.sha256
         content = self.source if isinstance(self.source, bytes) else self.source.read_bytes()
-        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        return digest == hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -185,13 +184,14 @@ class HubRepo:
 
     def call_library(self, call: Callable[["HfApi"], T]) -> T:
         """Call `call` under `limit_requests`, with retries; convert errors of the library."""
+        from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> T:
             try:
                 with convert_parse_errors():
                     try:
-                        return call(self._api())
+                        return call(HfApi(endpoint=self.hub.client().address, token=self.hub.token))
                     except RuntimeError as error:  # The client wraps errors of large files.
                         if isinstance(error, RecursionError) or error.__cause__ is None:
                             raise MalformedResponse(str(error)) from None
@@ -216,8 +216,3 @@ class HubRepo:
             fix = "run the same command again; if the error persists, contact the operator of the hub"
             where = f"{url.scheme}://{url.netloc.decode()}"
             raise RetryableError(f"the storage of the hub refused an upload (HTTP {status})", where, fix)
-
-    def _api(self) -> "HfApi":
-        from huggingface_hub import HfApi
-
-        return HfApi(endpoint=self.hub.client().address, token=self.hub.token)

@@ -169,10 +169,8 @@ def _read_scores_split(artifact: Artifact) -> CardSplit:
 def _join_agreements(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Join the values of each access term (`extra_gated_*`) over all cards."""
     terms: dict[str, list[Any]] = {}
-    for key, value in (
-        (key, value) for card in cards for key, value in card.items() if str(key).startswith(_GATE_PREFIX)
-    ):
-        if value not in terms.setdefault(key, []):
+    for key, value in (item for card in cards for item in card.items()):
+        if str(key).startswith(_GATE_PREFIX) and value not in terms.setdefault(key, []):
             terms[key].append(value)
     return {key: _join_terms(values) for key, values in terms.items()}
 

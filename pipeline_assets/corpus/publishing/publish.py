@@ -96,9 +96,8 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
         what = f"the repo contains {content}, which {manifest.kind} {manifest.name} would replace"
         raise UsageError(what, repo.name, "choose another name, or use --replace")
     if previous is not None and not replaces and is_edited(read_card(repo.hub, repo.name, head)):
-        raise UsageError(
-            f"{CARD_FILE} was edited after its publication", repo.name, "use --replace to overwrite the edit"
-        )
+        what = f"{CARD_FILE} was edited after its publication"
+        raise UsageError(what, repo.name, "use --replace to overwrite the edit")
     return PublicationPlan(head, _plan_commits(changed, remote_files, obsolete), unchanged)
 
 
@@ -141,9 +140,8 @@ def publish(
             verb = "Files of" if rest else "Publish"
             repo.commit(str(plan.parent), f"{verb} {title}", commit.uploads, commit.deletions)
             plan = plan_publication(publication, repo, replaces=replaces)
-            logger.info(
-                "%s: sent %s bytes, commits remaining: %d", repo.name, f"{commit.upload_bytes:,}", len(plan.commits)
-            )
+            sent = f"{commit.upload_bytes:,}"
+            logger.info("%s: sent %s bytes, commits remaining: %d", repo.name, sent, len(plan.commits))
         head = str(plan.parent)
         if publication.configs:
             check_configs_load(repo.name, head, repo.hub.client().address, repo.hub.token, publication.configs)

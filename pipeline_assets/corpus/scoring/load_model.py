@@ -238,9 +238,8 @@ def _fuse_norms(network: Any) -> None:
         eps = getattr(module, "variance_epsilon", None)
         is_norm = type(module).__name__.endswith("RMSNorm") and weight is not None and eps is not None
         if is_norm and len(inspect.signature(module.forward).parameters) == 1:  # gated norms have two
-            norm = functools.partial(
-                torch.nn.functional.rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps
-            )
+            rms_norm = torch.nn.functional.rms_norm
+            norm = functools.partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps)
             sample = torch.linspace(-3, 3, weight.numel(), device=weight.device).to(weight.dtype)
             if torch.allclose(module(sample), norm(sample), rtol=2**-6):  # some norms add 1 to the weight
                 module.forward = norm

@@ -29,9 +29,8 @@ class ModalSettings(pydantic.BaseModel):
     # Name of the app on Modal, and prefix of its volumes.
     app: str = pydantic.Field("corpusmill-nll-scoring", pattern=r"^[a-z0-9-]{1,48}$")
     environment: str | None = None  # of Modal; None for its default
-    gpu: str = pydantic.Field(
-        "H100!", min_length=1
-    )  # `none` for a CPU; Modal may replace `H100` by an H200, but not `H100!`
+    # `none` for a CPU. Modal may replace `H100` by an H200, but never `H100!`.
+    gpu: str = pydantic.Field("H100!", min_length=1)
     gpus: int = pydantic.Field(1, ge=1, le=8)  # per container
     cpu: float = pydantic.Field(4, gt=0)  # physical cores per container
     memory_gib: float = pydantic.Field(64, gt=0)
@@ -113,10 +112,8 @@ class ModalSettings(pydantic.BaseModel):
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)
-        for limit, before, name in (
-            (self.split_cost_limit, 0.0, "split_cost_limit"),
-            (self.cost_limit, past_cost, "cost_limit"),
-        ):
+        limits = ((self.split_cost_limit, 0.0, "split_cost_limit"), (self.cost_limit, past_cost, "cost_limit"))
+        for limit, before, name in limits:
             if limit is None or (cost is not None and before + cost <= limit):
                 continue
             option = f"--{name.replace('_', '-')}"

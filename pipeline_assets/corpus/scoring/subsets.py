@@ -129,13 +129,8 @@ class _ScoredRows:
         self.ranks, self.strata = np.zeros(shape, np.uint64), np.zeros(shape, np.int32)
         self.present_columns = set[str]()
         self._stratum_numbers: list[dict[tuple[str, ...], int]] = [{} for _ in recipe.order]  # by first appearance
-        columns = sorted(
-            {
-                *recipe.condition_columns,
-                *_COUNTED_COLUMNS,
-                *(name for rule in recipe.ordered_rules for name in rule.strata_columns),
-            }
-        )
+        strata_columns = itertools.chain.from_iterable(rule.strata_columns for rule in recipe.ordered_rules)
+        columns = sorted({*recipe.condition_columns, *_COUNTED_COLUMNS, *strata_columns})
         for split, rows in self.split_ranges():
             first = rows.start
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):

@@ -54,10 +54,7 @@ _COPIED_COLUMNS = ["id", "dataset", "subset", "split", "meta_domain", "meta_solv
 _COPIED_COLUMNS += ["meta_license", "source_file", "source_row", "source_revision"]
 _COPIED_FIELDS = [schema.SCHEMA.field(name) for name in _COPIED_COLUMNS]
 _SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + _COPIED_FIELDS)
-COLUMN_DESCRIPTIONS: Final = {
-    **schema.COLUMN_DESCRIPTIONS,
-    **{name: description for name, (_, description) in _COLUMNS.items()},
-}
+COLUMN_DESCRIPTIONS: Final = schema.COLUMN_DESCRIPTIONS | {name: text for name, (_, text) in _COLUMNS.items()}
 _READ_COLUMNS = ["text", "template", "loss_mode", "loss_rule", "source_tools_id"]
 _BATCH_ROWS, _ROW_GROUP_ROWS = 256, 1024
 _catalogue_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
