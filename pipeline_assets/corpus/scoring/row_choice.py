@@ -65,14 +65,14 @@ def choose_rows(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows that each rule selects, shape (rows, rules).
 
-    Rules select in the order of `rules`. `candidates` marks the rows that a rule may select, and `ranks` has their
-    `selection_ranks`; both have the shape (rows, rules). `strata` has the number of each row's stratum, shape (rows,
-    rules), or (rows,) for all rules. If `disjoint`, a rule cannot select rows that an earlier rule selected.
+    Rules select in the order of `rules`. `candidates` marks the rows that a rule may select, `ranks` has their
+    `selection_ranks` and `strata` the numbers of their strata; all have the shape (rows, rules). If `disjoint`, a rule
+    cannot select rows that an earlier rule selected.
     """
-    chosen, by_rule = np.zeros_like(candidates), np.broadcast_to(strata.T, candidates.T.shape)
+    chosen = np.zeros_like(candidates)
     for column, rule in enumerate(rules):
         rows = np.flatnonzero(candidates[:, column] & ~(disjoint & chosen.any(axis=1)))
-        chosen[rows, column] = select_candidates(rule, ranks[rows, column], by_rule[column, rows])
+        chosen[rows, column] = select_candidates(rule, ranks[rows, column], strata[rows, column])
     return chosen
 
 

@@ -55,7 +55,7 @@ class SubsetRule(RecipeSection):
         return ("meta_domain",) if self.balance is True else self.balance or ()
 
 
-_UNVERIFIED_CONDITIONS = (
+_UNVERIFIED_CONDITIONS = (  # unknown correctness and no fault; a null flag is no fault
     "meta_correctness IS NULL",
     "COALESCE(quality_valid_harmony, TRUE)",
     "COALESCE(quality_completion_nonempty, TRUE)",
@@ -70,9 +70,13 @@ _UNVERIFIED_CONDITIONS = (
 
 def _default_rules() -> dict[str, SubsetRule]:
     rules = {
+        # What the model handles well, to preserve its behaviour while weights change.
         "anchor": SubsetRule(percentile=("0", "25"), where=("meta_correctness = 1",)),
+        # Typical rows, to restore abilities that a change of the model's architecture damaged.
         "restoration": SubsetRule(percentile=("40", "60")),
+        # What surprises the model most. With fewer correct attempts, a high NLL indicates wrong answers.
         "challenge": SubsetRule(percentile=("90", "100"), where=("meta_correctness >= 0.5",)),
+        # Where the model can gain most. Few rows have the highest NLL, because `challenge` selects first.
         "learning": SubsetRule(percentile=("75", "100"), where=("meta_correctness >= 0.75",)),
     }
     by_correctness = {name: rule for name, rule in rules.items() if rule.where}
@@ -85,20 +89,8 @@ def _default_rules() -> dict[str, SubsetRule]:
 class SubsetsRecipe(RecipeSection):
     """Training subsets of scored rows.
 
-    The default subsets, by the NLL of a completion under the scoring model:
-
-    - `anchor`: low NLL, always correct. Rows that the model handles well; they preserve behaviour while weights change.
-    - `restoration`: the middle of each split. Typical rows, neither easy nor hard, to restore abilities that a change
-      of the model's architecture damaged.
-    - `challenge`: the highest NLL, correct in at least half of the attempts. Rows that surprise the model most. With
-      fewer correct attempts, a high NLL indicates wrong answers rather than hard questions.
-    - `learning`: high NLL, mostly correct. Rows from which the model can gain most. Few have the highest NLL, because
-      `challenge` selects first.
-    - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same percentiles, for rows whose
-      correctness is unknown and whose quality flags report no fault. A null flag reports no fault.
-
     Attributes:
-        rules: Rules by subset name.
+        rules: Rules by subset name; see `_default_rules`.
         order: Order in which rules select rows; by default the order of `rules`. It is stored explicitly, because
             manifests sort keys.
         disjoint: Whether a row belongs only to the first rule that selects it. If `max_rows` prevents a rule from

@@ -323,7 +323,8 @@ def test_disjoint_subsets_share_no_row_and_row_order_does_not_matter(
     turn = np.stack(
         [selection_ranks(seed, f"{number}", "math/low", map(str, range(30))) for number in range(len(rules))], axis=1
     )
-    domains, permutation = draw.integers(0, 3, 30).astype(np.int32), draw.permutation(30)
+    domains = np.repeat(draw.integers(0, 3, (30, 1)).astype(np.int32), len(rules), axis=1)
+    permutation = draw.permutation(30)
 
     chosen = choose_rows(candidates, turn, domains, rules, disjoint=disjoint)
 
