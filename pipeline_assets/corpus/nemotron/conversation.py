@@ -49,9 +49,6 @@ class _MessageReader:
             `think_tags/unpaired`: assistant messages whose tags do not pair up.
             `think_tags/contradicted`: assistant messages with reasoning and without `<think>` in their content,
             although the last user message ends with a request for `<think>` and `<solution>` tags.
-        roles: Roles of the row's messages, in order.
-        source_indexes: For each message that `read` returned, the index of its source message in the row, or 0 for the
-            opening messages; empty for a proof without messages.
     """
 
     def __init__(self, rules: RowsRecipe) -> None:
@@ -60,7 +57,8 @@ class _MessageReader:
         self._read_keys = {**_READ_KEYS, "assistant": _READ_KEYS["assistant"].union(self._reasoning_keys)}
         self.calls = OpenCalls()
         self.counts: Counter[str] = Counter()
-        self.roles: list[str] = []
+        self.roles: list[str] = []  # of the row's messages, in order
+        # Index of the row's message for each message that `read` returned, 0 for opening ones; empty without messages.
         self.source_indexes: list[int] = []
         self._requests_tags = False
 

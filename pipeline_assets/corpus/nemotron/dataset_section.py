@@ -107,13 +107,9 @@ class SplitSource(RecipeSection):
 
 
 class SeedSet(SplitSource):
-    """Published prompts, from which a dataset's withheld prompts are restored.
+    """Published prompts, from which a dataset's withheld prompts are restored."""
 
-    Attributes:
-        text: Column of prompts: text, or a list of messages whose first user message is the prompt.
-    """
-
-    text: str
+    text: str  # column of prompts: text, or a list of messages whose first user message is the prompt
 
 
 class DatasetSection(SplitSource):

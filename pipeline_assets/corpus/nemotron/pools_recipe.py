@@ -56,17 +56,11 @@ DEFAULT_RULES: Mapping[str, tuple[str, ...]] = {
 
 
 class SealedPools(RecipeSection):
-    """Candidate pools of a dataset, built by another recipe.
+    """Candidate pools of a dataset, built by another recipe."""
 
-    Attributes:
-        folder: Folder of the pools, absolute or relative to the data root; changes no byte of the result.
-        dataset: Partition of the pools, such as `nemotron-math-v2`.
-        splits: Splits whose rows are scored.
-    """
-
-    folder: str
-    dataset: Name
-    splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+    folder: str  # absolute or relative to the data root; changes no byte of the result
+    dataset: Name  # partition of the pools, such as `nemotron-math-v2`
+    splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]  # whose rows are scored
 
 
 def _check_columns(columns: tuple[str, ...]) -> tuple[str, ...]:

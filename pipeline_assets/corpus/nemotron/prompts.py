@@ -4,10 +4,8 @@
     texts/00000              hashes of usable texts of a file, for comparison with later splits
     dropped.jsonl.zst        dropped rows with reasons
 
-A row is dropped if its text is neither valid Harmony nor rendered by a chat template, if its completion is missing or
-too short, or if a call does not fit the declared tools. A row with the text of an earlier row is dropped, too; the
-system message that normalisation adds is not compared. If the recipe requests it, rows of earlier splits count as
-earlier rows.
+Rows are dropped by `drop_reason`, or because an earlier row, possibly of an earlier split, has the same text; the
+system message that normalisation adds is not compared.
 """
 
 import functools
@@ -200,7 +198,7 @@ def _to_document(row: _StoredRow, split: str) -> Document:
 
 
 def extract_prompt(row: _StoredRow) -> str:
-    """Return a row's prompt: a proof's statement, the user messages, or the whole text."""
+    """Return a row's prompt: a proof's statement, the user messages, or all text."""
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
         return str(statement)

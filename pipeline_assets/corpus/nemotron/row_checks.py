@@ -1,8 +1,4 @@
-"""Checks of normalised rows and candidate pools, with a preview of inventories.
-
-`texts_parse` and `tokens_round_trip` read rows from the artifact's files, and compare each row's flags and counts with
-its text and tokens.
-"""
+"""Checks of normalised rows and candidate pools, with a preview of inventories."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -82,6 +82,8 @@ class ChatTemplateSection(RecipeSection):
 class RowsRecipe(RecipeSection):
     """Rules that turn source rows into texts and files.
 
+    The help texts of options describe the other keys.
+
     Attributes:
         template: Harmony template or chat template that renders conversations. A Harmony template keeps a row's own
             Harmony text; a chat template renders it, too.
@@ -89,15 +91,12 @@ class RowsRecipe(RecipeSection):
         loss: Loss mode, which decides which message bodies count as completion.
         system: System message before each rendered conversation, or null. A row's tools are in the developer message. A
             chat template ignores `system`.
-        reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
-        think_tags: Treatment of `<think>` blocks in the assistant's content.
         restore_latex: Whether to restore LaTeX words whose start became a control character in JSON; see `text_flags`.
         drop_invalid_harmony: Whether to drop rows whose own text is not valid Harmony, instead of flagging them.
         drop_empty_completion: Whether to drop rows without a completion, instead of flagging them. A completion is a
             nonblank last message that counts in the loss; with `train_turns`, any nonblank message that counts.
         keep_user_names: Whether to store the column `user_name` in `meta_source_json`.
         keep_urls: Whether to store the columns `url` and `user_url` in `meta_source_json`.
-        max_rows: Maximum number of rows to sample from all files of a split (`plan_sample`); None for all rows.
         shard_bytes: Approximate number of source bytes for one Parquet file.
     """
 

@@ -40,17 +40,12 @@ class HubLayoutSection(RecipeSection):
 class DeduplicateRecipe(RecipeSection):
     """Rules that drop normalised rows or tag them as duplicates.
 
-    Attributes:
-        min_completion_tokens: A row with fewer completion tokens is dropped.
-        scope: Scope of each comparison of rows: one split, one dataset, or the whole recipe.
-        near: Similarity of near duplicates; None to skip the search.
-        near_duplicates: Treatment of near duplicates: `tag` or `drop`. The row with the highest correctness represents
-            its group and is kept; of several such rows, the first.
+    Of near duplicates, the row with the highest correctness is kept; of several such rows, the first.
     """
 
-    min_completion_tokens: int = pydantic.Field(8, ge=0)
-    scope: Literal["split", "dataset", "all"] = "split"
-    near: NearRecipe | None = NearRecipe.model_validate({})
+    min_completion_tokens: int = pydantic.Field(8, ge=0)  # a row with fewer completion tokens is dropped
+    scope: Literal["split", "dataset", "all"] = "split"  # within which rows are compared
+    near: NearRecipe | None = NearRecipe.model_validate({})  # similarity of near duplicates; None to skip the search
     near_duplicates: Literal["tag", "drop"] = "tag"
 
     def scope_for(self, split: str) -> str | None:
@@ -66,16 +61,12 @@ class DeduplicateRecipe(RecipeSection):
 
 
 class PublishRecipe(RecipeSection):
-    """Publication of each dataset's pools as a dataset on a hub.
+    """Publication of each dataset's pools as a dataset on a hub."""
 
-    Attributes:
-        repo: Owner/name; `{dataset}` stands for the dataset's name without its owner, in lower case.
-        allow_unknown_licences: Whether rows without a known licence are published.
-    """
-
+    # Owner/name; `{dataset}` stands for the dataset's name without its owner, in lower case.
     repo: Annotated[str, pydantic.Field(pattern=r"^[\w.-]+/([\w.-]|\{dataset\})+$")]
     private: bool = True
-    allow_unknown_licences: bool = False
+    allow_unknown_licences: bool = False  # publishes rows without a known licence, too
 
     def recipe_content(self, dataset: str) -> dict[str, Any]:
         """Return the section's content, with a dataset's name in place of `{dataset}`."""

@@ -77,13 +77,7 @@ def _compile_validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft20201
 
 
 class _SchemaRewriter:
-    """Rewriter of a schema for jsonschema-rs; raises `_TooComplex` above `MAX_WEIGHT`.
-
-    Attributes:
-        rewritten: Schema for the library; its references point to numbered schemas in its own `$defs`.
-        weight: Number of parts. A reference counts as many parts as its target has, or one if it is recursive. A
-            pattern adds `_PATTERN_WEIGHT`.
-    """
+    """Rewriter of a schema for jsonschema-rs; raises `_TooComplex` above `MAX_WEIGHT`."""
 
     def __init__(self, root: JsonValue) -> None:
         self._root = root
@@ -92,7 +86,8 @@ class _SchemaRewriter:
         self._definitions: dict[str, JsonValue] = {}
         self._weights: dict[str, int] = {}
         whole: dict[str, JsonValue] = {"allOf": [self._rewrite(root)]}
-        self.rewritten: dict[str, JsonValue] = {**whole, "$defs": self._definitions}
+        self.rewritten: dict[str, JsonValue] = {**whole, "$defs": self._definitions}  # references point to `$defs`
+        # Number of parts. A reference counts as many parts as its target has, or one if it is recursive.
         self.weight = self._measure_weight(whole)
         if self.weight > MAX_WEIGHT:
             raise _TooComplex

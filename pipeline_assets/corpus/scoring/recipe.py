@@ -21,23 +21,18 @@ class ScoringRecipe(RecipeSection):
     """Settings that determine the scores of rows.
 
     All keys but `rescored` and `token_nll` may change bits of a score or the choice of rows. On a CPU, equal recipes
-    and versions of libraries give equal bytes.
+    and versions of libraries give equal bytes. The help texts of options describe the keys; in addition:
 
     Attributes:
-        device: Device that runs the model.
-        dtype: Dtype of weights; by default float32 on a CPU, bfloat16 on a GPU.
-        attention: Attention implementation of `transformers` for padded rows; None packs rows if the model allows it.
-        spreads: Whether one model is spread over all GPUs of a machine; otherwise each GPU has a copy of the model.
-        dequantise: Whether quantised weights are converted to `dtype`.
+        attention: Attention implementation for padded rows; None packs rows if the model allows it.
+        spreads: Otherwise each GPU has a copy of the model.
         threads: Number of CPU threads per shard.
-        tokenizer: `model` for the tokenizer among the model's files, or `o200k_harmony`.
-        max_length: Maximum number of tokens in a row; the rest is cut off. By default the limit in the model's config.
-        batch_tokens: Maximum number of tokens per batch, padding included; a longer row is a batch of its own.
-        shard_rows: Number of rows per score shard; an interrupted build resumes at the next shard.
-        max_rows: Maximum number of rows of a split, chosen by a hash of their ids; None for all.
+        max_length: By default the limit in the model's config.
+        batch_tokens: Padding is included; a longer row is a batch of its own.
+        shard_rows: An interrupted build resumes at the next shard.
+        max_rows: Rows are chosen by a hash of their ids.
         rescored: Number of rows per split that are scored again in batches of different sizes, to measure the
             stability of scores.
-        token_nll: Whether scores have the NLL of each token in the loss.
     """
 
     OMITTABLE_KEYS = frozenset({"token_nll"})

@@ -20,7 +20,7 @@ _TABLE_HEADER = ("", "rows", "bytes", "first", "second", "gap", "95 % interval",
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of two models on the same rows; bits per byte are None without bytes."""
+    """Comparison of two models on the same rows, in bits per byte if they have bytes."""
 
     rows: int
     bytes: int  # UTF-8 bytes of the completions

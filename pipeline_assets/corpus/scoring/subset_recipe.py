@@ -55,7 +55,7 @@ class SubsetRule(RecipeSection):
         return ("meta_domain",) if self.balance is True else self.balance or ()
 
 
-_UNVERIFIED_CONDITIONS = (  # unknown correctness and no fault; a null flag is no fault
+_UNVERIFIED_CONDITIONS = (  # unknown correctness, and no reported fault; a null flag reports none
     "meta_correctness IS NULL",
     "COALESCE(quality_valid_harmony, TRUE)",
     "COALESCE(quality_completion_nonempty, TRUE)",
@@ -70,13 +70,13 @@ _UNVERIFIED_CONDITIONS = (  # unknown correctness and no fault; a null flag is n
 
 def _default_rules() -> dict[str, SubsetRule]:
     rules = {
-        # What the model handles well, to preserve its behaviour while weights change.
+        # Rows that the model handles well, to preserve its behaviour while weights change.
         "anchor": SubsetRule(percentile=("0", "25"), where=("meta_correctness = 1",)),
         # Typical rows, to restore abilities that a change of the model's architecture damaged.
         "restoration": SubsetRule(percentile=("40", "60")),
-        # What surprises the model most. With fewer correct attempts, a high NLL indicates wrong answers.
+        # Rows that surprise the model most. With fewer correct attempts, a high NLL indicates wrong answers.
         "challenge": SubsetRule(percentile=("90", "100"), where=("meta_correctness >= 0.5",)),
-        # Where the model can gain most. Few rows have the highest NLL, because `challenge` selects first.
+        # Rows from which the model can gain most. Few have the highest NLL, because `challenge` selects first.
         "learning": SubsetRule(percentile=("75", "100"), where=("meta_correctness >= 0.75",)),
     }
     by_correctness = {name: rule for name, rule in rules.items() if rule.where}

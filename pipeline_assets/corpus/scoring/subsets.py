@@ -106,28 +106,20 @@ def choose_subsets(
 
 
 class _ScoredRows:
-    """Result of the first pass: figures of each row of the scores, in split order.
-
-    Attributes:
-        nll: Mean NLL, shape (rows,); NaN without a score.
-        percentile: Percentile within the split, shape (rows,); NaN without a score.
-        strata: Index of a row's stratum in a rule's sorted strata; 0 if the rule has no strata; shape (rows, rules).
-        tokens, completion_tokens: Numbers of tokens from the pool, shape (rows,); 0 if unknown.
-        meets_conditions: Whether a row meets all conditions of a rule, shape (rows, rules).
-        candidates: Whether a row meets a rule's conditions and is in its range of percentiles, shape (rows, rules).
-        ranks: `selection_ranks` of candidates for a rule with `max_rows` or `balance`, else 0; shape (rows, rules).
-        present_columns: Columns of conditions that have a value in some row.
-    """
+    """Result of the first pass: figures of each row of the scores, in split order."""
 
     def __init__(self, splits: Sequence[ScoredSplit], recipe: SubsetsRecipe) -> None:
         self._splits, self.recipe = splits, recipe
         self._stops = np.cumsum([read_footer(split.scores_file).num_rows for split in splits]).tolist()
-        shape = (self._stops[-1] if splits else 0, len(recipe.order))
-        self.nll, self.percentile = np.empty(shape[0]), np.empty(shape[0])
+        shape = (self._stops[-1] if splits else 0, len(recipe.order))  # rows, rules
+        self.nll, self.percentile = np.empty(shape[0]), np.empty(shape[0])  # mean, and within the split; NaN if missing
+        # From the pool; 0 if unknown.
         self.tokens, self.completion_tokens = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
+        # Candidates meet the conditions of a rule, and are in its range of percentiles.
         self.meets_conditions, self.candidates = np.ones(shape, bool), np.empty(shape, bool)
+        # `selection_ranks` of candidates for a rule with `max_rows` or `balance`; indexes in a rule's sorted strata.
         self.ranks, self.strata = np.zeros(shape, np.uint64), np.zeros(shape, np.int32)
-        self.present_columns = set[str]()
+        self.present_columns = set[str]()  # columns of conditions that have a value in some row
         self._stratum_numbers: list[dict[tuple[str, ...], int]] = [{} for _ in recipe.order]  # by first appearance
         strata_columns = itertools.chain.from_iterable(rule.strata_columns for rule in recipe.ordered_rules)
         columns = sorted({*recipe.condition_columns, *_COUNTED_COLUMNS, *strata_columns})

@@ -20,16 +20,14 @@ _REPLACEMENT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 @dataclass(frozen=True)
 class TokenRow:
-    """Row as a model reads it.
+    """Row as a model reads it: token ids, and whether the NLL of each counts.
 
-    Attributes:
-        ids: Token ids, shape (tokens,).
-        in_loss: Whether the NLL of each token counts, shape (tokens,). The tokens that count are the completion: the
-            message bodies that the row's loss mode selects. The first token never counts: nothing predicts it.
+    The tokens that count are the completion: the message bodies that the row's loss mode selects. The first token never
+    counts: nothing predicts it.
     """
 
-    ids: NDArray[np.int32]
-    in_loss: NDArray[np.bool_]
+    ids: NDArray[np.int32]  # shape (tokens,)
+    in_loss: NDArray[np.bool_]  # shape (tokens,)
 
 
 _NO_TOKENS = TokenRow(np.empty(0, np.int32), np.empty(0, bool))
