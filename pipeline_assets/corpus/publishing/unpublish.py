@@ -90,7 +90,8 @@ def unpublish(
         _delete_large_files(repo, record)
         commits = reachable_commits(repo)
         result = search.search(repo, commits | _surviving_commits(repo, record, commits))
-    record.requested = min((dates_by_hash[entry] for entry in record.removed), default="")
+    dates = (dates_by_hash[entry] for entry in record.removed if entry in dates_by_hash)
+    record.requested = min(dates, default="")
     record.removed = {entry: places for entry, places in record.removed.items() if entry not in result.places_by_hash}
     record.objects = record.objects if is_changed else []
     record.remaining, record.unread, record.keeps_history = result.places_by_hash, result.unread_places, keeps_history
