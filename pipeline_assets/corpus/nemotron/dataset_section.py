@@ -113,26 +113,19 @@ class SeedSet(SplitSource):
 
 
 class DatasetSection(SplitSource):
-    """Dataset of a hub at a commit, or a local folder of the same layout.
-
-    Attributes:
-        subset: Configuration stored as the subset of the rows. None stores the configuration that the card names for
-            the split, or `default` if the card names no configuration.
-        domain: Domain of the rows; None to look the dataset up in `DOMAINS`.
-        reasoning_effort: Reasoning effort of the answers, by split. It is written into system messages.
-        generated_by: Model that generated the conversations, for `corpusmill describe`; None if unknown.
-        prompts: Seed sets that contain the prompts that the publisher withheld.
-    """
+    """Dataset of a hub at a commit, or a local folder of the same layout."""
 
     OMITTABLE_KEYS = frozenset({"generated_by", "prompts"})
+    # Configuration stored as the subset of the rows; None stores the card's configuration of the split, or `default`.
     subset: str | None = None
+    # Domain of the rows; None to look the dataset up in `DOMAINS`.
     domain: Annotated[
         Domain | None,
         Option("Domain of a new dataset: math, proof, science, agentic, chat_if, code, safety.", default=None),
     ] = None
-    reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)
-    generated_by: str | None = None
-    prompts: Annotated[tuple[SeedSet, ...], pydantic.Field(strict=False)] = ()
+    reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)  # of the answers, for system messages
+    generated_by: str | None = None  # model that generated the conversations, for `corpusmill describe`
+    prompts: Annotated[tuple[SeedSet, ...], pydantic.Field(strict=False)] = ()  # with prompts that are withheld
 
     @property
     def effective_domain(self) -> Domain | None:

@@ -78,37 +78,25 @@ StratumColumns = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydant
 class PoolQuota(RecipeSection):
     """Maximum number of rows of a pool, shared equally among strata.
 
-    Attributes:
-        max_rows: Maximum number of rows, over all splits of the dataset.
-        stratify: Columns, such as `meta_domain`, that divide rows into strata, one for each combination of values.
-            Strata get equal shares; the unused share of a small stratum is divided among the others. Without columns,
-            all rows are one stratum.
+    The unused share of a small stratum is divided among the others. Without columns, all rows are one stratum.
     """
 
-    max_rows: int = pydantic.Field(ge=1)
+    max_rows: int = pydantic.Field(ge=1)  # over all splits of the dataset
     stratify: StratumColumns = ()
 
 
 class PoolsRecipe(RecipeSection):
-    """Candidate pools of a dataset; a row may be in several pools.
-
-    Attributes:
-        rules: SQL conditions on the columns of a row (`parse_condition`), by pool. A row is in a pool if it meets all
-            conditions of the pool.
-        by_capability: Whether rows with a capability target are in a pool `capability_<target>`.
-        refuse_licences: Licence tags whose rows are in no pool; a row without a licence has the tag `unknown`.
-        quotas: Quotas by pool; the quota `every_pool` applies to pools without one of their own. None sets no quotas.
-        seed: Seed of the selection of rows by quotas.
-    """
+    """Candidate pools of a dataset; a row may be in several pools."""
 
     OMITTABLE_KEYS = frozenset({"quotas", "seed"})
 
+    # SQL conditions (`parse_condition`) by pool; the rows of a pool meet all conditions of the pool.
     rules: Mapping[str, Conditions] = pydantic.Field(default_factory=lambda: dict(DEFAULT_RULES))
-    by_capability: bool = True
+    by_capability: bool = True  # rows with a capability target are in a pool `capability_<target>`
+    # Licence tags whose rows are in no pool; a row without a licence has the tag `unknown`.
     refuse_licences: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ()
-
-    quotas: Mapping[str, PoolQuota] | None = None
-    seed: int = pydantic.Field(0, ge=0)
+    quotas: Mapping[str, PoolQuota] | None = None  # by pool; `every_pool` applies to pools without one of their own
+    seed: int = pydantic.Field(0, ge=0)  # of the selection of rows by quotas
 
     @pydantic.model_validator(mode="after")
     def _check_quotas(self) -> Self:

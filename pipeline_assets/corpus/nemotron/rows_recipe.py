@@ -18,7 +18,6 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 8)
-DEFAULT_SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
 _LOSS_OPTION = Option("Messages in the loss: assistant_all or assistant_last.", "loss", default="assistant_all")
 
 
@@ -95,9 +94,6 @@ class RowsRecipe(RecipeSection):
         drop_invalid_harmony: Whether to drop rows whose own text is not valid Harmony, instead of flagging them.
         drop_empty_completion: Whether to drop rows without a completion, instead of flagging them. A completion is a
             nonblank last message that counts in the loss; with `train_turns`, any nonblank message that counts.
-        keep_user_names: Whether to store the column `user_name` in `meta_source_json`.
-        keep_urls: Whether to store the columns `url` and `user_url` in `meta_source_json`.
-        shard_bytes: Approximate number of source bytes for one Parquet file.
     """
 
     OMITTABLE_KEYS = frozenset({"reasoning_key", "think_tags", "restore_latex"})
@@ -121,12 +117,12 @@ class RowsRecipe(RecipeSection):
     restore_latex: Annotated[bool, Option("Restore LaTeX such as \\boxed from control characters.")] = False
     drop_invalid_harmony: Annotated[bool, Option("Drop rows whose own text is not valid Harmony.")] = False
     drop_empty_completion: Annotated[bool, Option("Drop rows that do not end with assistant text.")] = False
-    keep_user_names: bool = False
-    keep_urls: bool = False
+    keep_user_names: bool = False  # stores the column `user_name` in `meta_source_json`
+    keep_urls: bool = False  # stores the columns `url` and `user_url` in `meta_source_json`
     max_rows: Annotated[int | None, Option("Maximum rows of a split, sampled over all files.", "max-records")] = (
         pydantic.Field(None, ge=1)
     )
-    shard_bytes: int = pydantic.Field(DEFAULT_SHARD_BYTES, gt=0)
+    shard_bytes: int = pydantic.Field(1 << 27, gt=0)  # approximate source bytes for one Parquet file
     max_reject_fraction: Annotated[Share, Option("Stop if a split's share of rejected rows exceeds this.")] = "0.05"
     tokenizer: HarmonyRecipe = HarmonyRecipe()
 

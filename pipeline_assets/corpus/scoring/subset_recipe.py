@@ -89,25 +89,18 @@ def _default_rules() -> dict[str, SubsetRule]:
 class SubsetsRecipe(RecipeSection):
     """Training subsets of scored rows.
 
-    Attributes:
-        rules: Rules by subset name; see `_default_rules`.
-        order: Order in which rules select rows; by default the order of `rules`. It is stored explicitly, because
-            manifests sort keys.
-        disjoint: Whether a row belongs only to the first rule that selects it. If `max_rows` prevents a rule from
-            selecting a row, a later rule may select the row.
-        seed: Seed of the random choice if a rule selects only some of its candidates.
-        tokens: Whether token files are written; see `subset_tokens`.
-        terminators: Whether terminators count in loss masks; see `CountedControlTokens`.
-        headers: Whether headers count in loss masks; see `CountedControlTokens`.
+    If `disjoint`, a row belongs only to the first rule that selects it. If `max_rows` prevents a rule from selecting a
+    row, a later rule may select the row.
     """
 
     rules: Annotated[Mapping[str, SubsetRule], pydantic.Field(default_factory=_default_rules, min_length=1)]
+    # Order in which rules select rows, by default of `rules`. It is stored, because manifests sort keys.
     order: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ()
     disjoint: bool = True
-    seed: int = 0
-    tokens: bool = True
-    terminators: bool = True
-    headers: bool = False
+    seed: int = 0  # of the random choice if a rule selects only some of its candidates
+    tokens: bool = True  # whether token files are written; see `subset_tokens`
+    terminators: bool = True  # in loss masks; see `CountedControlTokens`
+    headers: bool = False  # in loss masks; see `CountedControlTokens`
 
     @pydantic.field_validator("rules")
     @classmethod

@@ -288,17 +288,16 @@ def test_a_refusal_is_one_line_and_a_rerun_completes(path: str, place: Place, ro
     assert remove(place, root).remaining == {}
 
 
-def test_a_record_may_have_an_entry_that_is_no_longer_on_the_list(
-    place: Place, root: Path, versions: list[str]
-) -> None:
-    record, gone = root / "removals/published/pools.json", {"ab" * 32: [f"refs/tags/v1@{versions[0]}:README.md"]}
+def test_a_record_may_have_an_entry_that_left_the_list(place: Place, root: Path, versions: list[str]) -> None:
+    record, former = root / "removals/published/pools.json", {"ab" * 32: [f"refs/tags/v1@{versions[0]}:README.md"]}
     record.parent.mkdir(parents=True)
-    record.write_bytes(msgspec.json.encode(RemovalRecord(place.repo().url, "2026-11-26T00:00:00+00:00", removed=gone)))
+    interrupted = RemovalRecord(place.repo().url, "2026-11-26T00:00:00+00:00", removed=former)
+    record.write_bytes(msgspec.json.encode(interrupted))
 
     removal = remove(place, root)
 
     assert (removal.requested, removal.remaining, record.exists()) == ("2026-11-20", {}, False)
-    assert removal.removed.items() >= gone.items() and len(removal.removed) == 3
+    assert removal.removed.items() >= former.items() and len(removal.removed) == 3
 
 
 def test_two_removals_at_the_same_time_are_refused(place: Place, root: Path, versions: list[str]) -> None:
