@@ -90,8 +90,11 @@ def load_template(files: ChatTemplateFiles) -> ChatTemplate:
     date = None if files.date is None else datetime.date.fromisoformat(files.date)
     tokenizer, config = load_model_tokenizer(folder, is_harmony=False), _read_json(folder / CONFIG_FILE)
     own = {} if "added_tokens_decoder" in config else _read_json(folder / SPECIAL_TOKENS_FILE)  # as in transformers
-    tokens = ((name, own.get(name, config.get(name))) for name in _SPECIAL_KEYS)
-    special = {name: token["content"] if isinstance(token, dict) else token for name, token in tokens if token}
+    tokens = {key: token for key in _SPECIAL_KEYS if (token := own.get(key, config.get(key)))}
+    for key, token in tokens.items():
+        if isinstance(token, dict) and "content" not in token:
+            raise InputError(f"`{key}` has no `content`, got {json.dumps(token):.80}", folder, _WHOLE_MODEL_FIX)
+    special = {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items()}
     sources = _read_sources(folder, config)
     if "default" not in sources:
         what = f"no default chat template found, only {', '.join(sources)}" if sources else "no chat template found"

@@ -76,6 +76,11 @@ FILES = {
     "a list of numbers": ("tokenizer_config.json", b'{"chat_template": [3]}', "with names, got [3]; use a folder"),
     "a template without its text": ("tokenizer_config.json", b'{"chat_template": [{"name": "a"}]}', 'got {"a": null};'),
     "a list as configuration": ("tokenizer_config.json", b"[1]", "json: expected a JSON object, got [1]; use a folder"),
+    "a token without its text": (
+        "tokenizer_config.json",
+        b'{"bos_token": {"id": 1}}',
+        '`bos_token` has no `content`, got {"id": 1}; use a folder',
+    ),
     "half a configuration": ("tokenizer_config.json", b"{", "json: not valid JSON (Expecting property name"),
     "a template in Latin-1": ("chat_template.jinja", b"\xe9", "chat_template.jinja: not UTF-8 (byte 0); use a folder"),
 }
