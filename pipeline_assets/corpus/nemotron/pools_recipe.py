@@ -116,7 +116,7 @@ class PoolsRecipe(RecipeSection):
     @classmethod
     def _check_pool_names(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
         for pool in rules:
-            raise_if_invalid_name(pool)
+            check_folder_name(pool)
             if pool.startswith(f"{CAPABILITY_PREFIX}_") or pool == EVERY_POOL:
                 use = "all pools" if pool == EVERY_POOL else "a pool by capability"
                 raise ValueError(f"{pool!r} is reserved for {use}; choose another name")
@@ -143,7 +143,7 @@ def describe_quotas(recipe: Mapping[str, Any]) -> str:
     return f"rows of a dataset, at most: {', '.join(parts)}" if parts else ""
 
 
-def raise_if_invalid_name(name: str) -> None:
+def check_folder_name(name: str) -> None:
     """Raise ValueError unless `name` consists of lower-case words joined by `_`."""
     if not _VALID_NAME.fullmatch(name):
         raise ValueError(f"{name!r} must be lower-case words joined by `_`, since it names a folder and a config")

@@ -6,12 +6,7 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.pools_recipe import (
-    Condition,
-    StratumColumns,
-    condition_columns,
-    raise_if_invalid_name,
-)
+from pipeline_assets.corpus.nemotron.pools_recipe import Condition, StratumColumns, check_folder_name, condition_columns
 from pipeline_assets.spine.key_types import Decimal
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
@@ -106,7 +101,7 @@ class SubsetsRecipe(RecipeSection):
     @classmethod
     def _check_names(cls, rules: Mapping[str, SubsetRule]) -> Mapping[str, SubsetRule]:
         for name in rules:
-            raise_if_invalid_name(name)
+            check_folder_name(name)
         return rules
 
     @pydantic.model_validator(mode="before")
