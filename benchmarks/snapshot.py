@@ -22,6 +22,7 @@ from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import SYSTEMS
 
 RECIPE = Path(__file__).parents[1] / "manifests" / "recipes" / "healing_text_v1.yaml"
@@ -42,7 +43,8 @@ def write_hub(folder: Path, text_mb: int) -> None:
         changes = {"revision": hub.commits()[EDU_DATASET], "amount": {"text_bytes": 10**12}}
         recipe = SnapshotRecipe.model_validate(SYSTEMS.read_recipe(RECIPE).snapshot.model_dump() | changes)
         files = HubFiles(folder / "cache", endpoint=hub.endpoint)
-        fetch_pieces(files, recipe, plan_snapshot(files, recipe, threads=8, log_every_s=60), threads=8, log_every_s=60)
+        settings = RunSettings(fetch_threads=8)
+        fetch_pieces(files, recipe, plan_snapshot(files, recipe, settings), settings)
     (folder / "recipe.json").write_text(recipe.model_dump_json())
 
 

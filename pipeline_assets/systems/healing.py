@@ -96,7 +96,7 @@ def _take_snapshot(job: Job) -> BuildResult:
 
 def _list_snapshot(target: Target, run: Run) -> Listing:
     recipe, hub = SnapshotRecipe.from_output_content(target.recipe), run.require_hub("a snapshot")
-    return list_snapshot(hub, recipe, run.settings.fetch_threads, run.settings.log_every_s)
+    return list_snapshot(hub, recipe, run.settings)
 
 
 FINEWEB_EDU_SNAPSHOT = Kind(

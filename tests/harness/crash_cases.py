@@ -147,7 +147,8 @@ _FRENCH = functools.partial(_words, language="french")
 def _fetch(sources: Sources, root: Path, engine: RunSettings) -> None:
     recipe = parse_recipe(sources.hub.commits()["maker/pages"], {"amount": {"documents": 100}}).snapshot
     hub = HubFiles(root / "cache", sources.hub.endpoint, tries=2, wait_s=0.01)
-    fetch_pieces(hub, recipe, plan_snapshot(hub, recipe, threads=1, log_every_s=60), threads=1, log_every_s=60)
+    settings = RunSettings(fetch_threads=1)
+    fetch_pieces(hub, recipe, plan_snapshot(hub, recipe, settings), settings)
 
 
 def _split(sources: Sources, root: Path, engine: RunSettings, split: Literal["train", "valid"]) -> None:
@@ -318,9 +319,8 @@ def open_sources() -> Iterator[Sources]:
             fetch_pieces(
                 files,
                 recipe.snapshot,
-                plan_snapshot(files, recipe.snapshot, threads=1, log_every_s=60),
-                threads=1,
-                log_every_s=60,
+                plan_snapshot(files, recipe.snapshot, RunSettings(fetch_threads=1)),
+                RunSettings(fetch_threads=1),
             )
             stage_a_recipe = write_stage_a(folder, LEAVES, hub.commits()[LEAVES])
             # An unreadable file in the same shard as readable rows, so that the shard is converted again.

@@ -32,7 +32,7 @@ def pinned_content(source: HubSource | FileSource, shard_text_bytes: int) -> tup
 def pin_inputs(target: Target, run: Run) -> BuildResult:
     """Pin a source: the files of a folder, or a sample of a hub dataset."""
     if not isinstance(target.external_inputs, SourceFolder):
-        return pin_sample(*_hub_and_recipe(target, run), run.settings.fetch_threads, run.settings.log_every_s)
+        return pin_sample(*_hub_and_recipe(target, run), run.settings)
     folder, versions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
     if (url := object_source.source_url(folder.path)) is not None:
         versions = object_source.fetch_source(url, folder, run.settings)
@@ -57,7 +57,7 @@ def restore_source_folder(target: Target, pin: Manifest, run: Run) -> SourceFold
 def list_inputs(target: Target, run: Run) -> Listing:
     """List the files of a folder, or the files that a sample of a hub dataset reads."""
     if not isinstance(target.external_inputs, SourceFolder):
-        return list_snapshot(*_hub_and_recipe(target, run), run.settings.fetch_threads, run.settings.log_every_s)
+        return list_snapshot(*_hub_and_recipe(target, run), run.settings)
     folder = target.external_inputs.resolve_path(run.root)
     if (url := object_source.source_url(folder.path)) is None:
         return Listing.from_files(folder.files())

@@ -44,7 +44,7 @@ def take_snapshot(
 
     The limit on rejects is checked after each shard, so that a bad source fails early.
     """
-    plan, pieces, fetched = fetch_snapshot(hub, recipe, settings.fetch_threads, settings.log_every_s)
+    plan, pieces, fetched = fetch_snapshot(hub, recipe, settings)
     shards, receipts, rejected = plan_shards(pieces, recipe.shard_text_bytes), list[Receipt](), 0
     work = functools.partial(convert_shard, recipe=recipe, zstd_level=settings.zstd_level)
     settings = limit_workers(staging, settings, [shard.text_bytes // COMPRESSION_RATIO for shard in shards])

@@ -29,12 +29,12 @@ def convert_hub_rows(
 
     Raise InputError if the hub's files or row groups differ from the pin's.
     """
-    log_every_s, pinned = settings.log_every_s, raw_pin.manifest.identity.inputs
-    plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
+    pinned = raw_pin.manifest.identity.inputs
+    plan = plan_snapshot(hub, recipe, settings, pinned)
     if hub_inputs(recipe, plan) != pinned:
         what = "files or row groups differ from those on the hub"
         raise InputError(what, raw_pin.folder, "build this artifact again")
-    pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
+    pieces = fetch_pieces(hub, recipe, plan, settings)
     work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
     shards = plan_shards(pieces, recipe.shard_text_bytes)
     settings = limit_workers(staging, settings, [shard.text_bytes // COMPRESSION_RATIO for shard in shards])

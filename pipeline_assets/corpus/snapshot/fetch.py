@@ -15,6 +15,7 @@ from pipeline_assets.corpus.snapshot.draw import Piece
 from pipeline_assets.corpus.snapshot.line_prefixes import block_ranges
 from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, Tail, is_json_lines, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.stage import group_by_size, number_shards
 
@@ -91,17 +92,17 @@ def _count_missing_bytes(hub: HubFiles, recipe: SnapshotRecipe, request: FileReq
 
 
 def fetch_pieces(
-    hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, threads: int, log_every_s: float
+    hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, settings: RunSettings
 ) -> list[FetchedPiece]:
     """Fetch the pieces of a plan in order; check the hash of each file fetched whole."""
-    progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", log_every_s)
+    progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", settings.log_every_s)
 
     def fetch(request: FileRequest) -> tuple[list[FetchedPiece], int]:
         missing = _count_missing_bytes(hub, recipe, request)
         return _fetch_request(hub, recipe, request, plan.tails[request.file.path].spans), missing
 
     local: dict[Piece, FetchedPiece] = {}
-    for fetched, missing in map_in_order(fetch, file_requests(plan), threads):
+    for fetched, missing in map_in_order(fetch, file_requests(plan), settings.fetch_threads):
         local |= {item.piece: item for item in fetched}
         if missing:
             progress.add(len(fetched), {"bytes": missing})
@@ -136,15 +137,15 @@ def plan_shards(pieces: Sequence[FetchedPiece], shard_text_bytes: int) -> list[S
 
 
 def fetch_snapshot(
-    hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float
+    hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings
 ) -> tuple[SnapshotPlan, list[FetchedPiece], dict[str, Any]]:
     """Plan and fetch a snapshot; return the plan, the fetched pieces and provenance."""
     began, bytes_before = time.monotonic(), hub.traffic.bytes
-    plan = plan_snapshot(hub, recipe, threads, log_every_s)
+    plan = plan_snapshot(hub, recipe, settings)
     _log_plan(plan, recipe.source)
     missing = bytes_to_fetch(hub, recipe, plan)
     planned, bytes_planned = time.monotonic(), hub.traffic.bytes
-    pieces = fetch_pieces(hub, recipe, plan, threads, log_every_s)
+    pieces = fetch_pieces(hub, recipe, plan, settings)
     provenance = {
         "planned": {"bytes_fetched": {"value": missing, "basis": "excluding cached bytes"}},
         "bytes_fetched": hub.traffic.bytes - bytes_planned,

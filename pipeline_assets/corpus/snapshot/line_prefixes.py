@@ -25,6 +25,7 @@ from pipeline_assets.corpus.readers.json_lines import parse_row, raise_if_array_
 from pipeline_assets.corpus.readers.lines import regroup_by_lines
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.progress import Progress
@@ -190,8 +191,7 @@ def read_prefixes(
     hub: HubFiles,
     recipe: SnapshotRecipe,
     listing: Sequence[HubFile],
-    threads: int,
-    log_every_s: float,
+    settings: RunSettings,
     pinned_inputs: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
     """Return the pinned prefixes by path; if `pinned_inputs` is empty, draw prefixes."""
@@ -200,9 +200,9 @@ def read_prefixes(
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]
         return {file.path: _pinned_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
     limit = recipe.amount.limit
-    progress = Progress(f"draw {recipe.source}", len(listing), "files", log_every_s)
+    progress = Progress(f"draw {recipe.source}", len(listing), "files", settings.log_every_s)
     read = functools.partial(read_prefix, hub, recipe, limit[0])
-    return draw_prefixes(listing, read, recipe.seed, limit, threads, progress)
+    return draw_prefixes(listing, read, recipe.seed, limit, settings.fetch_threads, progress)
 
 
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:

@@ -17,6 +17,7 @@ from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.snapshot.draw import Piece, choose_pieces
 from pipeline_assets.corpus.snapshot.line_prefixes import read_prefixes
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.progress import Progress
 
@@ -83,7 +84,7 @@ class SnapshotPlan:
 
 
 def plan_snapshot(
-    hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float, pinned: Sequence[Mapping[str, Any]] = ()
+    hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings, pinned: Sequence[Mapping[str, Any]] = ()
 ) -> SnapshotPlan:
     """List the files of a snapshot, and draw the row groups of its sample.
 
@@ -93,15 +94,15 @@ def plan_snapshot(
     """
     listing = list_data_files(hub, recipe)
     if is_json_lines(listing[0]):
-        drawn = read_prefixes(hub, recipe, listing, threads, log_every_s, pinned)
+        drawn = read_prefixes(hub, recipe, listing, settings, pinned)
         groups = [drawn[file.path].row_group(file) for file in listing if file.path in drawn]
         tails = {path: Tail((), 2 - prefix.is_whole, prefix.columns) for path, prefix in drawn.items()}
         return SnapshotPlan(listing, [Piece(group, group.rows) for group in groups], tails)
     tails = {}
 
     def file_row_groups(files: Sequence[HubFile]) -> Iterator[list[RowGroup]]:
-        progress = Progress(f"footers {recipe.source}", len(files), "files", log_every_s, initial_quiet_s=1.0)
-        for file, footer in zip(files, map_in_order(read, files, threads), strict=True):
+        progress = Progress(f"footers {recipe.source}", len(files), "files", settings.log_every_s, initial_quiet_s=1.0)
+        for file, footer in zip(files, map_in_order(read, files, settings.fetch_threads), strict=True):
             tails[file.path], groups = footer
             progress.add(1)
             yield groups

@@ -93,7 +93,7 @@ def test_a_hub_source_is_pinned_by_its_listing_and_drawn_row_groups(
     [source] = recipe.sources
     assert isinstance(source, HubSource)
 
-    content = pin_sample(hub_files, source.snapshot_recipe(recipe.shard_text_bytes), threads=1, log_every_s=60)
+    content = pin_sample(hub_files, source.snapshot_recipe(recipe.shard_text_bytes), RunSettings(fetch_threads=1))
 
     assert content.files == []
     assert content.counts == {"files": 2, "row_groups": 3, "rows": 120}

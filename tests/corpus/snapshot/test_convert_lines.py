@@ -20,6 +20,7 @@ from pipeline_assets.corpus.snapshot.fetch import fetch_pieces, plan_shards
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import StagingView
@@ -74,8 +75,9 @@ def test_a_window_reads_only_its_rows_and_rejects_poison_rows_unread(
     [source] = recipe_with(tmp_path, only("pages", **SECTION | {"files": ["data/*"]}), commit).sources
     assert isinstance(source, HubSource)
     recipe = source.snapshot_recipe(1 << 20)
-    plan = plan_snapshot(hub_files, recipe, 1, 60)
-    [shard] = plan_shards(fetch_pieces(hub_files, recipe, plan, 1, 60), recipe.shard_text_bytes)
+    settings = RunSettings(fetch_threads=1)
+    plan = plan_snapshot(hub_files, recipe, settings)
+    [shard] = plan_shards(fetch_pieces(hub_files, recipe, plan, settings), recipe.shard_text_bytes)
 
     receipt = convert_shard(shard, window, StagingView(tmp_path), recipe, 3, source.columns)
 

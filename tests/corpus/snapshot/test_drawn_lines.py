@@ -84,7 +84,7 @@ def test_the_manifest_lists_every_file_with_the_rows_and_bytes_read(
 
     [source] = recipe.sources
     assert isinstance(source, HubSource)
-    raw = pin_sample(hub_files, source.snapshot_recipe(1000), threads=1, log_every_s=60)
+    raw = pin_sample(hub_files, source.snapshot_recipe(1000), RunSettings(fetch_threads=1))
 
     assert [entry["name"].partition(":")[2] for entry in raw.external_inputs] == ["data/a.jsonl", "data/b.jsonl.zst"]
     groups = [group for entry in raw.external_inputs for group in entry["row_groups"]]
@@ -142,10 +142,10 @@ def test_a_plan_reads_only_the_first_hundred_rows_that_a_manifest_lists(
     recipe = recipe_with(tmp_path, section, publish({"data/a.jsonl": lines(rows_of_30_kb)}))
     [source] = recipe.sources
     assert isinstance(source, HubSource)
-    raw = pin_sample(hub_files, source.snapshot_recipe(1000), threads=1, log_every_s=60)
+    raw = pin_sample(hub_files, source.snapshot_recipe(1000), RunSettings(fetch_threads=1))
     without_cache = HubFiles(tmp_path / "without_cache", hub.endpoint)
 
-    plan = plan_snapshot(without_cache, source.snapshot_recipe(1000), 1, 60, raw.external_inputs)
+    plan = plan_snapshot(without_cache, source.snapshot_recipe(1000), RunSettings(fetch_threads=1), raw.external_inputs)
 
     assert plan.rows == 400
     assert 3 << 20 < without_cache.traffic.bytes < 5 << 20  # the first block, of 12 MB

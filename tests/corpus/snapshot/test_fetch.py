@@ -15,6 +15,7 @@ from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, bytes_to_fetch, 
 from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.systems.healing import HealingRecipe
 
@@ -32,7 +33,7 @@ class PlannedSample:
         return bytes_to_fetch(self.files, self.recipe, self.plan)
 
     def fetch(self, threads: int = 4) -> list[FetchedPiece]:
-        return fetch_pieces(self.files, self.recipe, self.plan, threads, log_every_s=60)
+        return fetch_pieces(self.files, self.recipe, self.plan, RunSettings(fetch_threads=threads))
 
     def sent_bytes(self) -> int:
         return sum(request.bytes_sent for request in self.hub.requests)
@@ -47,9 +48,9 @@ def plan_sample(
     def plan(files: int = 4, rows: int = 500, rows_per_group: int = 50, **changes: object) -> PlannedSample:
         tables = {f"{number}.parquet": large_pages(1000 * number, rows) for number in range(files)}
         recipe = healing_recipe(publish(tables, rows_per_group), changes).snapshot
-        plan_sample = PlannedSample(hub, hub_files, recipe, plan_snapshot(hub_files, recipe, threads=4, log_every_s=60))
+        sample = PlannedSample(hub, hub_files, recipe, plan_snapshot(hub_files, recipe, RunSettings(fetch_threads=4)))
         hub.requests.clear()
-        return plan_sample
+        return sample
 
     return plan
 
@@ -88,9 +89,8 @@ def test_a_whole_file_with_a_wrong_hash_is_refused_and_fetched_again(plan_sample
     ):
         sample.fetch()
 
-    repeated = PlannedSample(
-        sample.hub, sample.files, sample.recipe, plan_snapshot(sample.files, sample.recipe, threads=4, log_every_s=60)
-    )
+    plan = plan_snapshot(sample.files, sample.recipe, RunSettings(fetch_threads=4))
+    repeated = PlannedSample(sample.hub, sample.files, sample.recipe, plan)
     assert len(repeated.fetch()) == 10
 
 

@@ -11,6 +11,7 @@ from refusals import refusal
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.snapshot.plan import plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe
 
 Recipe = Callable[..., SnapshotRecipe]
@@ -42,7 +43,7 @@ def list_sent_files(hub: FaultyHub) -> list[str]:
 def test_a_draw_reads_no_needless_footer(published: Recipe, hub_files: HubFiles, hub: FaultyHub, threads: int) -> None:
     recipe = published(files=20, rows=20, rows_per_group=10, amount={"documents": 95})
 
-    plan = plan_snapshot(hub_files, recipe, threads, log_every_s=60)
+    plan = plan_snapshot(hub_files, recipe, RunSettings(fetch_threads=threads))
 
     assert len(plan.pieces) == 10
     assert list_sent_files(hub) == sorted(plan.tails) == sorted(piece.group.file.path for piece in plan.pieces)
@@ -51,7 +52,7 @@ def test_a_draw_reads_no_needless_footer(published: Recipe, hub_files: HubFiles,
 def test_a_plan_contains_tails_and_no_footers(published: Recipe, hub_files: HubFiles) -> None:
     recipe = published(files=3, rows=400, rows_per_group=1, amount={"documents": 3})
 
-    plan = plan_snapshot(hub_files, recipe, threads=1, log_every_s=60)
+    plan = plan_snapshot(hub_files, recipe, RunSettings(fetch_threads=1))
 
     footer_bytes = sum(span.stop - span.start for tail in plan.tails.values() for span in tail.spans)
     assert [tail.row_groups for tail in plan.tails.values()] == [400, 400, 400]
@@ -61,7 +62,8 @@ def test_a_plan_contains_tails_and_no_footers(published: Recipe, hub_files: HubF
 def test_errors_name_the_first_file_in_draw_order(published: Recipe, hub_files: HubFiles) -> None:
     recipe = published(files=6, rows=5, columns={"text": "text", "id": "key", "created_at": None})
 
-    first, parallel = (refusal(lambda n=n: plan_snapshot(hub_files, recipe, n, log_every_s=60)) for n in (1, 8))
+    settings = (RunSettings(fetch_threads=threads) for threads in (1, 8))
+    first, parallel = (refusal(lambda s=s: plan_snapshot(hub_files, recipe, s)) for s in settings)
 
     assert first == parallel
     assert ": column `key` not found; the columns are text, id, score; " in first
