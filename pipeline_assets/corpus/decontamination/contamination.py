@@ -1,7 +1,6 @@
 """Contamination of documents by evaluation items."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,21 +9,12 @@ from pipeline_assets.corpus.decontamination.item_index import ItemIndex, Items
 from pipeline_assets.corpus.decontamination.ngrams import (
     NgramMatches,
     Words,
-    keep_words,
     propose_ngrams,
-    slice_words,
     split_words,
     verify_ngrams,
 )
 from pipeline_assets.corpus.decontamination.recipe import CutRecipe
 from pipeline_assets.corpus.dedup.words import NormalizedBatch
-
-
-class _MatchingItems(NamedTuple):
-    """Items that contaminate a document, each with its number of shared n-grams."""
-
-    item_numbers: NDArray[np.int64]
-    shared_ngrams: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -64,23 +54,15 @@ def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe
         first, stop = bounds[document_index : document_index + 2].tolist()
         span = slice(*np.searchsorted(matches.first_words, (first, stop)).tolist())
         in_document = NgramMatches(matches.first_words[span] - first, matches.ngrams[span])
-        if contamination := _examine_document(document_index, slice_words(words, first, stop), in_document, index, cut):
-            contaminated.append(contamination)
+        item_numbers, shared_ngrams = _matching_items(in_document, index.items)
+        if len(item_numbers):
+            best = int(np.argmax(shared_ngrams / index.items.ngrams[item_numbers]))
+            is_best = _belongs_to_items(in_document.ngrams, item_numbers[best : best + 1], index.items)
+            first_word = int(in_document.first_words[is_best][0])
+            is_removed = _words_to_remove(words.slice(first, stop), in_document, item_numbers, index, cut)
+            best_item, shared = int(item_numbers[best]), int(shared_ngrams[best])
+            contaminated.append(Contamination(document_index, item_numbers, best_item, shared, first_word, is_removed))
     return contaminated
-
-
-def _examine_document(
-    document_index: int, words: Words, matches: NgramMatches, index: ItemIndex, cut: CutRecipe | None
-) -> Contamination | None:
-    item_numbers, shared_ngrams = _matching_items(matches, index.items)
-    if not len(item_numbers):
-        return None
-    position = int(np.argmax(shared_ngrams / index.items.ngrams[item_numbers]))
-    best, shared = int(item_numbers[position]), int(shared_ngrams[position])
-    is_best = _belongs_to_items(matches.ngrams, item_numbers[position : position + 1], index.items)
-    first_word = int(matches.first_words[is_best][0])
-    is_removed = _words_to_remove(words, matches, item_numbers, index, cut)
-    return Contamination(document_index, item_numbers, best, shared, first_word, is_removed)
 
 
 def _words_to_remove(
@@ -106,25 +88,25 @@ def _words_to_remove(
         is_removed[kept[np.cumsum(changes[:-1]) > 0]] = True
         if cut is None or not len(first):
             return is_removed
-        remaining = keep_words(words, ~is_removed)
+        remaining = words.keep(~is_removed)
         proposed = propose_ngrams(remaining.hashes, np.array([0, len(remaining.hashes)]), index.table)
         matches = verify_ngrams(proposed, remaining, index.table)
-        item_numbers = np.union1d(item_numbers, _matching_items(matches, index.items).item_numbers)
+        item_numbers = np.union1d(item_numbers, _matching_items(matches, index.items)[0])
 
 
-def _matching_items(matches: NgramMatches, items: Items) -> _MatchingItems:
+def _matching_items(matches: NgramMatches, items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of the items that contaminate a document, and their shared n-grams."""
     positions, _ = _item_positions(np.unique(matches.ngrams), items)
     numbers, shared = np.unique(items.items[positions].astype(np.int64), return_counts=True)
     is_enough = shared >= items.needed[numbers]
-    return _MatchingItems(numbers[is_enough], shared[is_enough])
+    return numbers[is_enough], shared[is_enough]
 
 
 def _belongs_to_items(ngrams: NDArray[np.int64], item_numbers: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
     """Return a mask of the n-grams that occur in at least one of the items."""
     positions, owners = _item_positions(ngrams, items)
-    is_requested = np.isin(items.items[positions], item_numbers)
-    # Count the requested items of each n-gram.
-    return np.bincount(owners[is_requested], minlength=len(ngrams)) > 0
+    items_per_ngram = np.bincount(owners[np.isin(items.items[positions], item_numbers)], minlength=len(ngrams))
+    return items_per_ngram > 0
 
 
 def _item_positions(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -42,6 +42,7 @@ from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, Stag
 
 _CONTAMINATED_FOLDER = f"{WORK_FOLDER}/contaminated"
 _EXCERPT_CHARACTERS = 160
+_STAGE, _INDEX_STAGE = "decontaminate", "index"
 _WORD = re.compile(r"\w+")  # a word in the sense of `dedup.words`
 _encoder = msgspec.json.Encoder()
 
@@ -50,14 +51,20 @@ _encoder = msgspec.json.Encoder()
 class DecontaminationRules:
     """Rules and index of a decontamination, for worker processes.
 
-    `set_names` are the names of the evaluation sets, in the order of the index. Each process loads the index by
-    `load_index(index_folder, index_digests)`, where `index_digests` are the hashes of its files.
+    Attributes:
+        set_names: Names of the evaluation sets, in the order of the index.
+        index_digests: Hashes of the files of the index in `index_folder`.
     """
 
     recipe: DecontaminationRecipe
     set_names: tuple[str, ...]
     index_folder: Path = field(metadata=NOT_DIGESTED)
     index_digests: tuple[str, ...]
+
+    @property
+    def index(self) -> item_index.ItemIndex:
+        """Index of the items, which each process loads once."""
+        return item_index.load_index(self.index_folder, self.index_digests)
 
 
 def decontaminate_shard(
@@ -74,7 +81,6 @@ def decontaminate_shard(
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
-    index = item_index.load_index(rules.index_folder, rules.index_digests)
     name = f"{shard.name}{SUFFIX}"
     kept_name, contaminated_name = f"{SHARDS_FOLDER}/{name}", f"{_CONTAMINATED_FOLDER}/{name}"
     with (
@@ -84,7 +90,7 @@ def decontaminate_shard(
         for lines, poison_rows in read_lines(shard, window):
             counts["rows"] += len(lines) + len(poison_rows)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
-            kept_lines, evidence = _decontaminate_block(lines, shard, rules, index, counts)
+            kept_lines, evidence = _decontaminate_block(lines, shard, rules, counts)
             counts["documents"] += len(kept_lines)
             kept.write_lines(b"".join(line + b"\n" for line in kept_lines), len(kept_lines))
             contaminated.write_lines(_encoder.encode_lines(evidence), len(evidence))
@@ -97,18 +103,13 @@ def decontaminate_shard(
 
 def load_decontamination(rules: DecontaminationRules) -> None:
     """Load the index and compiled code of `decontaminate_shard` into this process."""
-    index = item_index.load_index(rules.index_folder, rules.index_digests)
-    table, first = index.table, int(index.table.first_words[0])
+    table, first = rules.index.table, int(rules.index.table.first_words[0])
     ngram = table.text[table.begins[first] : table.begins[first + int(table.sizes[0])]]
-    find_contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)
+    find_contaminations(normalize([ngram.tobytes()]), rules.index, rules.recipe.cut)
 
 
 def _decontaminate_block(
-    lines: Sequence[Line],
-    shard: CorpusShard,
-    rules: DecontaminationRules,
-    index: item_index.ItemIndex,
-    counts: Counter[str],
+    lines: Sequence[Line], shard: CorpusShard, rules: DecontaminationRules, counts: Counter[str]
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
     """Return the lines of kept documents, and the evidence on contaminated ones.
 
@@ -118,14 +119,14 @@ def _decontaminate_block(
     contaminated: list[ContaminatedLine] = []
     documents = decode_lines(lines, shard, RAW_DECODER)
     texts = [document.text.encode() for document in documents]
-    found = find_contaminations(normalize(texts), index, rules.recipe.cut)
+    found = find_contaminations(normalize(texts), rules.index, rules.recipe.cut)
     contaminations = {contamination.document_index: contamination for contamination in found}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
         if number not in contaminations:
             kept.append(line)
             counts["bytes"] += len(text)
             continue
-        evidence = _describe_contamination(row, document, contaminations[number], shard, rules, index)
+        evidence = _describe_contamination(row, document, contaminations[number], shard, rules)
         contaminated.append(evidence)
         counts.update(f"contaminated/{name}" for name in evidence.items)
         if evidence.action == "dropped":
@@ -141,14 +142,9 @@ def _decontaminate_block(
 
 
 def _describe_contamination(
-    row: int,
-    document: RawDocument,
-    contamination: Contamination,
-    shard: CorpusShard,
-    rules: DecontaminationRules,
-    index: item_index.ItemIndex,
+    row: int, document: RawDocument, contamination: Contamination, shard: CorpusShard, rules: DecontaminationRules
 ) -> ContaminatedLine:
-    text, items, cut = document.text, index.items, rules.recipe.cut
+    text, items, cut = document.text, rules.index.items, rules.recipe.cut
     words = [match.span() for match in _WORD.finditer(text)]
     # The mask, framed by False, changes at the start and after the end of each removed sequence, in turn.
     is_removed = np.concatenate(([False], contamination.is_removed, [False]))
@@ -185,9 +181,6 @@ def _describe_contamination(
 def _cut_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
     bounds = [0, *(edge for span in spans for edge in span), len(text)]
     return "".join(text[start:end] for start, end in list(pairwise(bounds))[::2])
-
-
-_STAGE, _INDEX_STAGE = "decontaminate", "index"
 
 
 def decontaminate_corpus(

@@ -27,24 +27,22 @@ class Words(NamedTuple):
     begins: NDArray[np.int64]
     hashes: NDArray[np.uint64]
 
+    def slice(self, first: int, stop: int) -> "Words":
+        """Return the words from `first` up to, but not including, `stop`."""
+        begins = self.begins[first : stop + 1]
+        return Words(self.text[begins[0] : begins[-1]], begins - begins[0], self.hashes[first:stop])
+
+    def keep(self, is_kept: NDArray[np.bool_]) -> "Words":
+        """Return the words that the mask `is_kept`, shape (words,), selects."""
+        lengths = np.diff(self.begins)
+        begins = np.concatenate(([0], np.cumsum(lengths[is_kept])))
+        return Words(self.text[np.repeat(is_kept, lengths)], begins, self.hashes[is_kept])
+
 
 def split_words(batch: NormalizedBatch) -> Words:
     """Return all words of a batch, one document after the other."""
     blanks = np.flatnonzero(batch.text == SPACE_BYTE)[: len(batch.word_hashes)]
     return Words(batch.text, np.concatenate(([0], blanks + 1)), batch.word_hashes)
-
-
-def slice_words(words: Words, first: int, stop: int) -> Words:
-    """Return the words from `first` up to, but not including, `stop`."""
-    begins = words.begins[first : stop + 1]
-    return Words(words.text[begins[0] : begins[-1]], begins - begins[0], words.hashes[first:stop])
-
-
-def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
-    """Return the words that the mask `is_kept`, shape (words,), selects."""
-    lengths = np.diff(words.begins)
-    begins = np.concatenate(([0], np.cumsum(lengths[is_kept])))
-    return Words(words.text[np.repeat(is_kept, lengths)], begins, words.hashes[is_kept])
 
 
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
