@@ -8,8 +8,10 @@ Without a tokenizer, only the packed set has token counts.
 """
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,17 +20,16 @@ from pipeline_assets.corpus.decontamination.recipe import summarize_decontaminat
 from pipeline_assets.corpus.dedup.decision import read_groups
 from pipeline_assets.corpus.doc_ids import find_first_repeat
 from pipeline_assets.corpus.document import Document
+from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.evidence import Example, count_funnel, draw_examples, draw_near_duplicates
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-from pipeline_assets.corpus.licences import LicenceTable, attribution_text
+from pipeline_assets.corpus.licences import LicenceTable, attribution_text, licence_table
 from pipeline_assets.corpus.packing.summary import summarize_packed
 from pipeline_assets.corpus.pages import REPORT_JSON, format_value, value_at, write_page, write_report
 from pipeline_assets.corpus.profile import (
     Profile,
     ProfileShard,
-    estimate_tokens,
-    merge_profiles,
-    profile_from_json,
+    join_profiles,
     profile_shard,
     sum_profile,
     sum_profile_by,
@@ -48,7 +49,7 @@ from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.stage import WarmUp, no_warm_up
-from pipeline_assets.spine.staging import Receipt, StagingDir
+from pipeline_assets.spine.staging import StagingDir
 
 REPORT_STAGE = StageVersion("report", 12)
 ATTRIBUTION_FILE = "ATTRIBUTION"
@@ -79,11 +80,10 @@ def write_corpus_report(
     staging: StagingDir,
     sources: Sequence[SourceArtifacts],
     tokenizer: HarmonyRecipe | None,
-    licences: LicenceTable,
     settings: RunSettings,
-    deduplicated: Artifact | None = None,
-    decontaminated: Artifact | None = None,
-    packed: Artifact | None = None,
+    deduplicated: Artifact | None,
+    decontaminated: Artifact | None,
+    packed: Artifact | None,
 ) -> BuildResult:
     """Write `report.json` and `ATTRIBUTION`.
 
@@ -97,8 +97,8 @@ def write_corpus_report(
         source: sorted({group.license_tag for group in profile if group.source == source})
         for source in sum_profile_by(profile, "source")
     }
-    attribution = attribution_text(licences, tags)
-    report = build_report(profile, ledgers, licences, attribution)
+    attribution = attribution_text(licence_table(), tags)
+    report = build_report(profile, ledgers, licence_table(), attribution)
     per_source = {step: [getattr(artifacts, step) for artifacts in sources] for step in ("normalized", "filtered")}
     joint_steps = {"deduplicated": [deduplicated], "decontaminated": [decontaminated], "packed": [packed]}
     report["funnel"] = count_funnel({**per_source, **joint_steps})
@@ -153,44 +153,31 @@ def _profile_sources(
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, staging, settings, warm_up))
     if writes_ids:
-        _raise_if_ids_shared(staging, receipts, [(artifacts, shard.path) for artifacts, shard in owners])
-    return estimate_tokens(merge_profiles(profile_from_json(receipt.notes["groups"]) for receipt in receipts))
+        _raise_if_ids_shared([staging.path(receipt.files[0].path) for receipt in receipts], owners)
+    return join_profiles(receipts)
 
 
-def _raise_if_ids_shared(
-    staging: StagingDir, receipts: Sequence[Receipt], shard_locations: Sequence[tuple[SourceArtifacts, str]]
-) -> None:
-    """Raise InputError if sources share a doc_id.
-
-    The first file of each receipt has the ids of one shard. `shard_locations` has the source and path of each shard, in
-    the order of `receipts`.
-    """
-    repeat = find_first_repeat([staging.path(receipt.files[0].path) for receipt in receipts])
+def _raise_if_ids_shared(id_files: Sequence[Path], shards: Sequence[tuple[SourceArtifacts, DocumentShard]]) -> None:
+    """Raise InputError if sources share a doc_id; `id_files` has the ids of each shard."""
+    repeat = find_first_repeat(id_files)
     if repeat is None:
         return
-    shard, row, count = repeat
-    artifacts, path = shard_locations[shard]
-    documents = enumerate(_read_shard(artifacts.corpus, path))
-    doc_id = next(document.doc_id for number, document in documents if number == row)
+    artifacts, shard = shards[repeat.shard]
+    doc_id = next(itertools.islice(read_structs(shard.file, Document), repeat.row, None)).doc_id
     first = next(
         other.source
-        for other, other_path in shard_locations
-        if any(document.doc_id == doc_id for document in _read_shard(other.corpus, other_path))
+        for other, other_shard in shards
+        if any(document.doc_id == doc_id for document in read_structs(other_shard.file, Document))
     )
-    more = f"; {count - 1:,} more ids are in two sources" if count > 1 else ""
-    what = f"doc_id {doc_id!r} is in {first} and in {artifacts.source} ({path} row {row}){more}"
+    more = f"; {repeat.repeats - 1:,} more ids are in two sources" if repeat.repeats > 1 else ""
+    what = f"doc_id {doc_id!r} is in {first} and in {artifacts.source} ({shard.path} row {repeat.row}){more}"
     raise InputError(what, artifacts.corpus.folder, f"remove one of these sources, or {ID_COLUMN_FIX}")
 
 
-def _read_shard(corpus: Artifact, path: str) -> Iterator[Document]:
-    return read_structs(corpus.path(path), Document)
-
-
 def _ledger_entries(artifacts: SourceArtifacts) -> Iterator[dict[str, Any]]:
-    normalized, filtered = artifacts.normalized, artifacts.filtered
-    for step, artifact in (("normalized", normalized), ("filtered", filtered)):
+    for step, artifact in (("normalized", artifacts.normalized), ("filtered", artifacts.filtered)):
         if artifact is not None:
-            examples = draw_examples(artifact, normalized)
+            examples = draw_examples(artifact, artifacts.normalized)
             yield ledger_entry(artifacts.source, step, artifact.manifest.identity.ledger, examples)
 
 

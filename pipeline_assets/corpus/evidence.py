@@ -98,15 +98,13 @@ def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]
     pairs = [(kept[entry.duplicate_of or ""], entry) for entry in drawn]
     positions = {entry: (sources[entry.source].path(entry.shard), entry.row) for pair in pairs for entry in pair}
     documents = read_chosen_lines(positions.values(), Document)
+    texts = {entry: documents[position].text for entry, position in positions.items()}
     return [
         {
             "kept": {"doc_id": old.doc_id, "source": old.source},
             "dropped": {"doc_id": new.doc_id, "source": new.source},
             "similarity": new.similarity,
-            "passages": [
-                {"kept": passage.kept, "dropped": passage.dropped, "is_equal": passage.is_equal}
-                for passage in _compare_texts(documents[positions[old]].text, documents[positions[new]].text)
-            ],
+            "passages": [passage._asdict() for passage in _compare_texts(texts[old], texts[new])],
         }
         for old, new in pairs
     ]
@@ -137,9 +135,8 @@ def count_funnel(artifacts_by_step: Mapping[str, Sequence[Artifact | None]]) -> 
         for fate, reason, count in (outcome for ledger in ledgers for outcome in ledger.other_outcomes()):
             lost[reason or fate] += count
         if not funnel:
-            funnel.append(
-                {"stage": "rows of the sources", "lost": {}, "rows": sum(ledger.rows_in for ledger in ledgers)}
-            )
+            rows = sum(ledger.rows_in for ledger in ledgers)
+            funnel.append({"stage": "rows of the sources", "lost": {}, "rows": rows})
         if ledgers:
             funnel.append({"stage": step, "lost": dict(lost), "rows": funnel[-1]["rows"] - lost.total()})
     return funnel

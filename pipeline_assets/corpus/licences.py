@@ -150,8 +150,8 @@ def attribution_text(table: LicenceTable, tags_by_source: Mapping[str, Iterable[
 
 
 def _spellings(licence: Licence) -> set[str]:
-    named = {licence.tag, *licence.aliases} | ({licence.spdx} if licence.spdx else set())
-    return {_normalize(spelling) for spelling in named} | ({_normalize(licence.url)} if licence.url else set())
+    named = licence.tag, licence.spdx, licence.url, *licence.aliases
+    return {_normalize(spelling) for spelling in named if spelling is not None}
 
 
 def _normalize(spelling: str) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.corpus.formats.megatron import IndexedDataset, read_indexed_dataset
@@ -131,10 +130,9 @@ def _count_valid_in_train(
     dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
 ) -> tuple[int, int]:
     """Count the `valid` documents whose values occur in `train`, and all of `valid`."""
-    train, valid = (_hash_values(read_values(_open_split(dataset, split))) for split in SPLITS)
+    # 32 hex digits (128 bits) of each value's sha256, shape (values,)
+    train, valid = (
+        np.array([hashlib.sha256(value).hexdigest()[:32] for value in read_values(_open_split(dataset, split))], "S32")
+        for split in SPLITS
+    )
     return int(np.isin(valid, train).sum()), len(valid)
-
-
-def _hash_values(values: Sequence[bytes | memoryview]) -> NDArray[np.bytes_]:
-    """Return 32 hex digits (128 bits) of each value's sha256, shape (values,)."""
-    return np.frombuffer(b"".join(hashlib.sha256(value).hexdigest()[:32].encode() for value in values), "S32")

@@ -41,7 +41,7 @@ SPLIT_STAGE = StageVersion("megatron_split", 1)
 DATASET_STAGE = StageVersion("megatron_dataset", 1)
 TOKENS_FILE, INDEX_FILE, DOCUMENTS_FILE = "tokens.bin", "tokens.idx", "documents.parquet"
 _COLUMN_TYPES = {"doc_id": pa.string(), "source_shard": pa.string(), "row": pa.int64(), "tokens": pa.int32()}
-DOCUMENTS_SCHEMA = pa.schema([pa.field(name, type, nullable=False) for name, type in _COLUMN_TYPES.items()])
+DOCUMENTS_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMN_TYPES.items()])
 
 
 class MegatronRecipe(RecipeSection):
@@ -157,7 +157,10 @@ def _join_shards(
     ):
         for shard, receipt in zip(shards, encode_receipts, strict=False):
             receipts.append(receipt)
-            table = _document_rows(staging, shard, receipt)
+            encoded = DocumentTable(staging.path(receipt.files[1].path))
+            paths = repeat_text(shard.path, len(encoded.rows))
+            columns = [encoded.doc_ids, paths, to_arrow(encoded.rows), to_arrow(encoded.tokens)]
+            table = pa.Table.from_arrays(columns, schema=DOCUMENTS_SCHEMA)
             fitting = count_fitting(to_numpy(table["tokens"]), budget - tokens.bytes_written // 4)
             fits = table.slice(0, fitting)
             first_over_budget = table.slice(fitting, 1).rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
@@ -178,14 +181,6 @@ def _join_shards(
         documents.output(DOCUMENTS_FILE),
     ]
     return _JoinedShards(receipts, files, all_lengths, first_over_budget)
-
-
-def _document_rows(staging: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:
-    """Return the rows of documents.parquet for a shard."""
-    table = DocumentTable(staging.path(receipt.files[1].path))
-    paths = repeat_text(shard.path, len(table.rows))
-    columns = [table.doc_ids, paths, to_arrow(table.rows), to_arrow(table.tokens)]
-    return pa.Table.from_arrays(columns, schema=DOCUMENTS_SCHEMA)
 
 
 def describe_dataset(splits: Mapping[str, Artifact], recipe: MegatronRecipe) -> BuildResult:

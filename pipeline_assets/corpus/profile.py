@@ -128,6 +128,11 @@ def profile_shard(
     return Receipt(files, {"rows": rows, "documents": rows}, {"groups": profile_to_json(merge_profiles(profiles))})
 
 
+def join_profiles(receipts: Iterable[Receipt]) -> Profile:
+    """Add up the profiles in receipts of `profile_shard`, and estimate the tokens."""
+    return estimate_tokens(merge_profiles(profile_from_json(receipt.notes["groups"]) for receipt in receipts))
+
+
 def estimate_tokens(profile: Profile) -> dict[DocumentGroup, ProfileCounts]:
     """Estimate each group's tokens and lengths from sampled documents.
 

@@ -373,7 +373,7 @@ def _report(job: Job) -> BuildResult:
     joint = (by_kind.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
     pinned = job.target.tokenizer
     tokenizer = None if pinned is None else HarmonyRecipe.from_content(pinned)
-    return write_corpus_report(job.staging, sources, tokenizer, licence_table(), job.run.settings, *joint)
+    return write_corpus_report(job.staging, sources, tokenizer, job.run.settings, *joint)
 
 
 def _source_artifacts(source_target: Target, root: Path) -> SourceArtifacts:

@@ -219,10 +219,7 @@ def _fill_nulls(array: pa.Array) -> pa.Array:
 
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """Return offsets (rows + 1,) and bytes of a string or binary array without nulls.
-
-    Offsets are positions in the array's full buffer; the returned bytes begin at the first of these positions.
-    """
+    """Return offsets (rows + 1,) of a text or binary column, and the bytes from the first."""
     large = widen_offsets(array) if array.type in _NARROW_TYPES else array
     _, offsets, values = large.buffers()
     bounds = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]

@@ -107,10 +107,7 @@ def _convert_parquet(
     columns: LicensedColumns | None,
     writer: ShardWriter,
 ) -> Iterator[DocumentOrReject]:
-    """Yield the Documents and rejects of a Parquet piece; count dropped rows.
-
-    `first_row` is the number of the piece's first row in the shard.
-    """
+    """Yield the Documents and rejects of a Parquet piece, as `convert_lines` does."""
     group = fetched_piece.piece.group
     path, where = group.file.path, recipe.input_name(group.file.path)
     stop = np.iinfo(np.int64).max if window.stop is None else window.stop
