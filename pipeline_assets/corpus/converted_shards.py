@@ -12,7 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from pipeline_assets.corpus.doc_ids import IdsWriter, read_occurrences, write_repeats
-from pipeline_assets.corpus.document import DeriveId, Document
+from pipeline_assets.corpus.document import DeriveId, Document, utf8_size
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS_FOLDER
 from pipeline_assets.corpus.document_sizes import SIZES_NOTE, DocumentSizes
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, read_structs
@@ -69,8 +69,7 @@ class ShardWriter:
 
     def write(self, documents: Sequence[Document]) -> None:
         """Write the next documents, in order."""
-        texts = (document.text for document in documents)
-        sizes = [len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts]
+        sizes = [utf8_size(document.text) for document in documents]
         self.count("documents", len(documents))
         self.count("bytes", sum(sizes))
         self._ids.add(document.doc_id for document in documents)
@@ -178,7 +177,7 @@ def finalize_shard(
                     kept.append(outcome)
                     continue
                 rejects.write_lines(_encoder.encode(outcome) + b"\n", 1)
-                text_bytes = 0 if row in window.poison_rows else len(_decoder.decode(line).text.encode("utf-8"))
+                text_bytes = 0 if row in window.poison_rows else utf8_size(_decoder.decode(line).text)
                 counts.update({rejected_key(outcome.reason): 1, "documents": -1, "bytes": -text_bytes})
             first_row += len(lines)
             writer.write_lines(b"".join(kept), len(kept))

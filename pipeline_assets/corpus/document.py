@@ -111,6 +111,10 @@ def to_iso_time(date: str | float | datetime.date | None) -> str:
     return date.isoformat(timespec="milliseconds")
 
 
+def utf8_size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8"))
+
+
 def derive_doc_id(dataset: str, config: str, split: str, text: str) -> str:
     """Derive a document id: hex sha256 of dataset, config, split, text, joined by NUL.
 

@@ -23,13 +23,11 @@ _LEADING_BITS = 5  # bits of a size that its bin keeps, so a median is at most 1
 class DocumentSizes:
     """Histogram of a shard's document sizes in UTF-8 bytes, with the largest document.
 
-    Attributes:
-        bins: Number of documents by size in bytes; sizes are rounded down to `_LEADING_BITS` leading bits.
-        largest: Size in bytes, doc_id, source file and source row of the largest document.
+    In `bins`, sizes are rounded down to `_LEADING_BITS` leading bits.
     """
 
     bins: Counter[int] = field(default_factory=Counter)
-    largest: tuple[int, str, str, int] = (0, "", "", 0)
+    largest: tuple[int, str, str, int] = (0, "", "", 0)  # size, doc_id, source file and source row
 
     def add(self, documents: Iterable[Document], sizes: Iterable[int]) -> None:
         """Add documents to the histogram; `sizes` are in bytes."""

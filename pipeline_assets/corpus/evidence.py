@@ -30,19 +30,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Example:
-    """Example of a dropped document or rejected row.
+    """Example of a dropped document or rejected row."""
 
-    Attributes:
-        doc_id: Id of the document; empty if the row did not become a document.
-        measured: `detail` of the `DroppedRow`, such as the measurement of a filter.
-        text: Start of the document's text; empty if the row did not become a document.
-        place: File and position of the row in the source.
-    """
-
-    doc_id: str
-    measured: str
-    text: str
-    place: str
+    doc_id: str  # empty, like the text, if the row did not become a document
+    measured: str  # `detail` of the `DroppedRow`, such as the measurement of a filter
+    text: str  # start of the document's text
+    place: str  # file and position of the row in the source
 
 
 def draw_by_reason(rows: Iterable[tuple[str, str, int, T]], max_items: int) -> dict[str, list[T]]:

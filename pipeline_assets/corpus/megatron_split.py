@@ -128,19 +128,12 @@ def build_split(
 
 
 class _JoinedShards(NamedTuple):
-    """Joined shards of a split.
+    """Joined shards of a split."""
 
-    Attributes:
-        receipts: Receipts of the shards up to the budget.
-        files: All files except the rejects.
-        lengths: Number of tokens of each document, shape (documents,).
-        first_over_budget: Doc_id, shard, row and tokens of the first document beyond the budget; may be empty.
-    """
-
-    receipts: list[Receipt]
-    files: list[OutputFile]
-    lengths: NDArray[np.int32]
-    first_over_budget: list[dict[str, Any]]
+    receipts: list[Receipt]  # of the shards up to the budget
+    files: list[OutputFile]  # all except the rejects
+    lengths: NDArray[np.int32]  # number of tokens of each document, shape (documents,)
+    first_over_budget: list[dict[str, Any]]  # doc_id, shard, row and tokens of that document; may be empty
 
 
 def _join_shards(

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from operator import add, sub
 from typing import Any, TypeVar
 
@@ -16,16 +16,15 @@ import msgspec
 
 from pipeline_assets.corpus.converted_shards import IDS_FOLDER
 from pipeline_assets.corpus.doc_ids import IdsWriter
+from pipeline_assets.corpus.document import utf8_size
 from pipeline_assets.corpus.document_shards import DocumentShard, poison_row_error, read_documents
 from pipeline_assets.corpus.token_sample import (
     LENGTH_BINS,
-    NO_SAMPLE,
     WEIGHT_ONE,
     SampleSums,
     SamplingRule,
     count_tokens,
     scale,
-    utf8_size,
 )
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -79,7 +78,7 @@ class ProfileCounts:
     utf8_bytes: int = 0
     tokens: int | None = 0
     lengths: tuple[int, ...] = (0,) * LENGTH_BINS
-    sample: SampleSums = NO_SAMPLE
+    sample: SampleSums = field(default_factory=SampleSums)
 
     def __add__(self, other: "ProfileCounts") -> "ProfileCounts":
         return ProfileCounts(

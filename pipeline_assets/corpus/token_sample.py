@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pipeline_assets.corpus.document import utf8_size
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 LENGTH_BINS = 32
@@ -19,15 +20,10 @@ _STANDARD_ERRORS = 1.96  # in half of a 95 % interval
 
 
 class SamplingRule(NamedTuple):
-    """Rule that samples the documents of a source.
+    """Rule that samples the documents of a source."""
 
-    Attributes:
-        rate: Probability that a document up to the mean length is sampled, in units of 1 / WEIGHT_ONE.
-        mean_bytes: Mean length of the documents. Longer documents have a higher probability and a lower weight.
-    """
-
-    rate: int
-    mean_bytes: int
+    rate: int  # probability that a document up to the mean length is sampled, in units of 1 / WEIGHT_ONE
+    mean_bytes: int  # mean length of the documents; longer ones have a higher probability and a lower weight
 
     @classmethod
     def for_size(cls, documents: int, text_bytes: int) -> "SamplingRule":
@@ -72,9 +68,6 @@ class SampleSums(NamedTuple):
         return _STANDARD_ERRORS * math.sqrt(max(variance, 0)) / max(self.weighted_tokens, 1)
 
 
-NO_SAMPLE = SampleSums()
-
-
 def count_tokens(
     texts: Sequence[str], weights: Sequence[int], rate: int, tokenizer: Tokenizer
 ) -> tuple[SampleSums, list[int]]:
@@ -95,7 +88,3 @@ def count_tokens(
 def scale(part: int, whole: int, new_whole: int) -> int:
     """Return `new_whole * part / whole`, rounded to an integer."""
     return (new_whole * part + whole // 2) // max(whole, 1)
-
-
-def utf8_size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8"))

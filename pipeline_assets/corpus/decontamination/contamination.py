@@ -21,21 +21,16 @@ from pipeline_assets.corpus.dedup.words import NormalizedBatch
 class Contamination:
     """Contamination of one document.
 
-    Attributes:
-        document_index: Index of the document in its batch.
-        item_numbers: Numbers of the contaminating items, ascending.
-        best_item: Number of the item with the largest fraction of its own n-grams in the document; on ties, the lowest.
-        shared_ngrams: Number of distinct n-grams of the best item in the document.
-        first_word: Index of the first word in the document at which an n-gram of the best item begins.
-        is_removed: Mask of the words to remove, shape (words,): the words of the items' n-grams. If documents are cut,
-            it also marks the margins around these words, and n-grams that appear where a cut joins two texts.
+    `best_item` is the item with the largest fraction of its own n-grams in the document; on ties, the lowest.
+    `is_removed` is a mask of the words to remove, shape (words,): the words of the items' n-grams. If documents are
+    cut, it also marks the margins around these words, and n-grams that appear where a cut joins two texts.
     """
 
-    document_index: int
-    item_numbers: NDArray[np.int64]
+    document_index: int  # in its batch
+    item_numbers: NDArray[np.int64]  # of the contaminating items, ascending
     best_item: int
-    shared_ngrams: int
-    first_word: int
+    shared_ngrams: int  # number of distinct n-grams of the best item in the document
+    first_word: int  # index of the first word in the document at which an n-gram of the best item begins
     is_removed: NDArray[np.bool_]
 
 

@@ -49,17 +49,12 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True)
 class DecontaminationRules:
-    """Rules and index of a decontamination, for worker processes.
-
-    Attributes:
-        set_names: Names of the evaluation sets, in the order of the index.
-        index_digests: Hashes of the files of the index in `index_folder`.
-    """
+    """Rules and index of a decontamination, for worker processes."""
 
     recipe: DecontaminationRecipe
-    set_names: tuple[str, ...]
+    set_names: tuple[str, ...]  # of the evaluation sets, in the order of the index
     index_folder: Path = field(metadata=NOT_DIGESTED)
-    index_digests: tuple[str, ...]
+    index_digests: tuple[str, ...]  # hashes of the files of the index
 
     @property
     def index(self) -> item_index.ItemIndex:

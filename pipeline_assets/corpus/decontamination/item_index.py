@@ -36,25 +36,17 @@ _HEADER_BYTES = 256  # more than the header of a one-dimensional array
 class Items(NamedTuple):
     """Items and their names; items are numbered in the order of sets, files and rows.
 
-    Attributes:
-        first_items: Position of each n-gram's first item in `items`, then the length of `items`.
-        items: Numbers of the items that contain an n-gram, n-gram after n-gram; ascending within an n-gram.
-        ngrams: Number of distinct n-grams of each item, without n-grams that are in too many items.
-        needed: For each item, the minimum number of these n-grams that makes a document contaminated.
-        first_names: Position of each item's first name in `sets` and `id_ends`, then the number of names.
-        sets: Index of each name's evaluation set.
-        id_ends: End of each name's id in `ids`.
-        ids: All ids, joined, in UTF-8.
+    `items` has the numbers of the items that contain an n-gram, n-gram after n-gram; ascending within an n-gram.
     """
 
-    first_items: NDArray[np.int64]
+    first_items: NDArray[np.int64]  # position of each n-gram's first item in `items`, then the length of `items`
     items: NDArray[np.int32]
-    ngrams: NDArray[np.int32]
-    needed: NDArray[np.int32]
-    first_names: NDArray[np.int64]
-    sets: NDArray[np.int32]
-    id_ends: NDArray[np.int64]
-    ids: NDArray[np.uint8]
+    ngrams: NDArray[np.int32]  # number of distinct n-grams of each item, without n-grams that are in too many items
+    needed: NDArray[np.int32]  # for each item, the minimum number of these n-grams that makes a document contaminated
+    first_names: NDArray[np.int64]  # position of each item's first name in `sets` and `id_ends`, then the total
+    sets: NDArray[np.int32]  # index of each name's evaluation set
+    id_ends: NDArray[np.int64]  # end of each name's id in `ids`
+    ids: NDArray[np.uint8]  # all ids, joined, in UTF-8
 
 
 class ItemIndex(NamedTuple):
@@ -73,17 +65,11 @@ class _ItemName(NamedTuple):
 
 
 class _GatheredItems(NamedTuple):
-    """Items with enough words, gathered from all evaluation sets.
+    """Items with enough words, gathered from all evaluation sets."""
 
-    Attributes:
-        number_by_text: Item number of each normalized text.
-        hashes: Word hashes of each item, by item number.
-        names: Names of all items, in the order in which they were read; an item may have several.
-    """
-
-    number_by_text: dict[bytes, int]
-    hashes: list[NDArray[np.uint64]]
-    names: list[_ItemName]
+    number_by_text: dict[bytes, int]  # item number of each normalized text
+    hashes: list[NDArray[np.uint64]]  # of the words of each item, by item number
+    names: list[_ItemName]  # of all items, in the order in which they were read; an item may have several
 
 
 def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
@@ -130,10 +116,7 @@ def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, fo
 def _gather_items(
     evaluation_set: EvaluationSet, set_number: int, recipe: DecontaminationRecipe, gathered: _GatheredItems
 ) -> Counter[str]:
-    """Add a set's items to `gathered`, except short ones; return the set's counts.
-
-    Raise InputError if the set has no items, or all are too short.
-    """
+    """Add a set's items to `gathered`, except short ones; return the set's counts."""
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
     for items in group_by_size(read_items(evaluation_set), lambda item: 1, _BATCH_ITEMS):

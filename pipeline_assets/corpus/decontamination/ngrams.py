@@ -16,16 +16,11 @@ from pipeline_assets.corpus.dedup.words import POLYNOMIAL, SPACE_BYTE, Normalize
 
 
 class Words(NamedTuple):
-    """Consecutive words in UTF-8 with a space after each.
-
-    Attributes:
-        begins: Start of each word in `text`, then the end; shape (words + 1,).
-        hashes: Hash of each word, shape (words,).
-    """
+    """Consecutive words in UTF-8 with a space after each."""
 
     text: NDArray[np.uint8]
-    begins: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
+    begins: NDArray[np.int64]  # start of each word in `text`, then the end; shape (words + 1,)
+    hashes: NDArray[np.uint64]  # hash of each word, shape (words,)
 
     def slice(self, first: int, stop: int) -> "Words":
         """Return the words from `first` up to, but not including, `stop`."""
@@ -55,25 +50,17 @@ _MIN_BITS = 1 << 12
 class NgramTable(NamedTuple):
     """Distinct n-grams, numbered.
 
-    Attributes:
-        text: UTF-8 of all words, as in `Words`.
-        begins: Start of each word in `text`, as in `Words`.
-        first_words: First word of each n-gram, as a position in `begins`.
-        sizes: Number of words of each n-gram.
-        all_sizes: Distinct sizes, ascending.
-        keys: Keys of all n-grams, ascending.
-        by_key: For each entry of `keys`, the number of its n-gram.
-        beginnings: Bloom filter with the keys of the first k words of each n-gram, where k is the smallest size. Each
-            key sets up to three bits of one uint64; the length of the array is a power of two.
+    `beginnings` is a Bloom filter with the keys of the first k words of each n-gram, where k is the smallest size. Each
+    key sets up to three bits of one uint64; the length of the array is a power of two.
     """
 
-    text: NDArray[np.uint8]
-    begins: NDArray[np.int64]
-    first_words: NDArray[np.int64]
-    sizes: NDArray[np.int32]
-    all_sizes: NDArray[np.int32]
-    keys: NDArray[np.uint64]
-    by_key: NDArray[np.int64]
+    text: NDArray[np.uint8]  # UTF-8 of all words, as in `Words`
+    begins: NDArray[np.int64]  # start of each word in `text`, as in `Words`
+    first_words: NDArray[np.int64]  # first word of each n-gram, as a position in `begins`
+    sizes: NDArray[np.int32]  # number of words of each n-gram
+    all_sizes: NDArray[np.int32]  # distinct sizes, ascending
+    keys: NDArray[np.uint64]  # of all n-grams, ascending
+    by_key: NDArray[np.int64]  # for each entry of `keys`, the number of its n-gram
     beginnings: NDArray[np.uint64]
 
 
@@ -137,15 +124,10 @@ def _bitmap_bits(keys: NDArray[np.uint64], slot_count: int) -> tuple[NDArray[np.
 
 
 class NgramMatches(NamedTuple):
-    """N-grams found in documents, in the order of their first words.
+    """N-grams found in documents, in the order of their first words."""
 
-    Attributes:
-        first_words: Index of each match's first word among the words of all documents, shape (matches,).
-        ngrams: Number of the match's n-gram in the table, shape (matches,).
-    """
-
-    first_words: NDArray[np.int64]
-    ngrams: NDArray[np.int64]
+    first_words: NDArray[np.int64]  # index of each match's first word among the words of all documents
+    ngrams: NDArray[np.int64]  # number of each match's n-gram in the table
 
 
 def propose_ngrams(hashes: NDArray[np.uint64], document_bounds: NDArray[np.int64], table: NgramTable) -> NgramMatches:
@@ -197,10 +179,7 @@ def _are_equal(
     other_first_words: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Compare pairs of word sequences; return a mask of the equal pairs.
-
-    `sizes` has the number of words of each pair's sequences.
-    """
+    """Return a mask of the equal pairs of word sequences; pair i has `sizes[i]` words."""
     starts, other_starts = words.begins[first_words], other_words.begins[other_first_words]
     lengths = words.begins[first_words + sizes] - starts
     # Compare the bytes only where the lengths are equal.

@@ -68,15 +68,13 @@ def _decompress_frames(
     file: Readable, new_decompressor: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
 ) -> Iterator[bytes]:
     """Decompress all frames in blocks of 0 to MAX_BLOCK_BYTES bytes."""
-    decompressor = new_decompressor()
-    is_open = True
+    decompressor, is_open = new_decompressor(), True
     while compressed := file.read(_READ_BYTES):
         while compressed or not decompressor.needs_input:
             yield decompressor.decompress(compressed, MAX_BLOCK_BYTES)
-            is_open = not decompressor.eof
-            compressed = b"" if is_open else decompressor.unused_data
+            is_open, compressed = not decompressor.eof, b""
             if not is_open:
-                decompressor = new_decompressor()
+                compressed, decompressor = decompressor.unused_data, new_decompressor()
     if is_open:
         raise _TruncatedError
 

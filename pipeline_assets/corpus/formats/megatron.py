@@ -48,17 +48,11 @@ def encode_index(lengths: NDArray[np.int32]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class IndexedDataset:
-    """Indexed dataset whose tokens are memory-mapped.
+    """Indexed dataset whose tokens are memory-mapped."""
 
-    Attributes:
-        lengths: Number of tokens of each sequence, shape (S,).
-        pointers: Byte offset of each sequence in `.bin`, shape (S,).
-        document_index: First sequence of each document, then S; shape (documents + 1,).
-    """
-
-    lengths: NDArray[np.int32]
-    pointers: NDArray[np.int64]
-    document_index: NDArray[np.int64]
+    lengths: NDArray[np.int32]  # number of tokens of each sequence, shape (S,)
+    pointers: NDArray[np.int64]  # byte offset of each sequence in `.bin`, shape (S,)
+    document_index: NDArray[np.int64]  # first sequence of each document, then S; shape (documents + 1,)
     tokens: NDArray[Any]
 
     def document(self, document_number: int) -> NDArray[Any]:

@@ -12,12 +12,13 @@ boundaries.npy        optional: int32 (segments, 2), first token in the row and 
 boundary_offsets.npy  optional: int64 (n_seqs + 1,), first segment of each row, then the number of all segments
 """
 
+import bisect
 import functools
 import hashlib
 import io
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,14 +61,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class PackedSetMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of meta.json.
-
-    Attributes:
-        documents: Number of draws; one document may be drawn several times.
-        tokens: Number of tokens, including end-of-document tokens, but not padding.
-        counts: Counts of the manifest; may be empty.
-        index_frames: Frames of the index, to find a row's line without reading earlier lines.
-    """
+    """Content of meta.json."""
 
     seq_len: int
     n_seqs: int
@@ -79,12 +73,12 @@ class PackedSetMeta(msgspec.Struct, frozen=True, kw_only=True):
     eod_id: int
     pad_id: int
     strategy: str
-    documents: int
-    tokens: int
+    documents: int  # number of draws; one document may be drawn several times
+    tokens: int  # including end-of-document tokens, but not padding
     padding_tokens: int
-    counts: dict[str, Any] = {}
+    counts: dict[str, Any] = {}  # of the manifest; may be empty
     created_at: str
-    index_frames: list[Frame]
+    index_frames: list[Frame]  # to find a row's line without reading earlier lines
 
     def to_bytes(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
@@ -123,8 +117,9 @@ class PackedSet:
     def segments(self, row: int) -> list[Segment]:
         """Read the segments of a row, in order; InputError if the index is damaged."""
         row = range(len(self))[row]
-        number = int(np.searchsorted(self._frame_first_rows, row, side="right")) - 1
-        lines, place = self._read_frame_lines(number), row - self.meta.index_frames[number].row
+        frames = self.meta.index_frames
+        number = bisect.bisect_right(frames, row, key=lambda frame: frame.row) - 1
+        lines, place = self._read_frame_lines(number), row - frames[number].row
         if place >= len(lines):
             raise InputError(f"the index has no line for row {row:,}", self.folder / INDEX_FILE, _FIX)
         try:
@@ -160,13 +155,18 @@ class PackedSet:
 
     @cached_property
     def _read_frame_lines(self) -> Callable[[int], list[bytes]]:
-        """Function that returns the lines of frame `number` and caches the last result."""
-        where, frames = self.folder / INDEX_FILE, self.meta.index_frames
-        return functools.lru_cache(maxsize=1)(functools.partial(_decompress_frame, self.index, where, frames))
+        """Function that returns the lines of a frame by number, and caches the last result."""
+        index, frames, path = self.index, self.meta.index_frames, self.folder / INDEX_FILE
 
-    @cached_property
-    def _frame_first_rows(self) -> NDArray[np.int64]:
-        return np.array([frame.row for frame in self.meta.index_frames], np.int64)
+        @functools.lru_cache(maxsize=1)
+        def read_frame_lines(number: int) -> list[bytes]:
+            if index is None:
+                raise InputError("file not found", path, _FIX)
+            stop = frames[number + 1].offset if number + 1 < len(frames) else None
+            frame = io.BytesIO(index[frames[number].offset : stop])
+            return b"".join(decompress(frame, ZSTD, path, _FIX)).splitlines()
+
+        return read_frame_lines
 
 
 def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
@@ -246,12 +246,3 @@ def _map_array(pinned: PinnedFolder, file_name: str) -> NDArray[Any]:
 
 _meta_decoder = msgspec.json.Decoder(PackedSetMeta)
 _segments_decoder = msgspec.json.Decoder(list[Segment])
-
-
-def _decompress_frame(index: bytes | mmap.mmap | None, path: Path, frames: Sequence[Frame], number: int) -> list[bytes]:
-    """Return the lines of a frame of the index; errors name `path`."""
-    if index is None:
-        raise InputError("file not found", path, _FIX)
-    stop = frames[number + 1].offset if number + 1 < len(frames) else None
-    frame = io.BytesIO(index[frames[number].offset : stop])
-    return b"".join(decompress(frame, ZSTD, path, _FIX)).splitlines()

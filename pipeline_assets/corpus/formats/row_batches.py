@@ -19,18 +19,13 @@ from pipeline_assets.spine.errors import InputError
 class RowReader:
     """Reader of packed rows and the boundaries of their segments.
 
-    Attributes:
-        input_ids: Tokens, int32 (rows, seq_len).
-        boundaries: Start (position in the row) and length of each segment, in tokens, int32 (segments, 2).
-        boundary_offsets: Offsets into `boundaries`, int64 (rows + 1,): the segments of row `i` are
-            `boundaries[boundary_offsets[i]:boundary_offsets[i + 1]]`.
-        boundaries_path: File with the boundaries, named in errors.
+    The segments of row `i` are `boundaries[boundary_offsets[i]:boundary_offsets[i + 1]]`.
     """
 
-    input_ids: NDArray[np.int32]
-    boundaries: NDArray[np.int32]
-    boundary_offsets: NDArray[np.int64]
-    boundaries_path: Path
+    input_ids: NDArray[np.int32]  # tokens, shape (rows, seq_len)
+    boundaries: NDArray[np.int32]  # start (position in the row) and length of each segment, shape (segments, 2)
+    boundary_offsets: NDArray[np.int64]  # into `boundaries`, shape (rows + 1,)
+    boundaries_path: Path  # file with the boundaries, named in errors
 
     def read(self, row_numbers: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
         """Read a batch of rows, with run-length-encoded document numbers.

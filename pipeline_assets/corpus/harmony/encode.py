@@ -135,15 +135,11 @@ class AssistantLast:
 
 @dataclass(frozen=True)
 class AssistantTurns:
-    """Loss mode that selects the bodies of chosen assistant messages.
-
-    Attributes:
-        message_indexes: Indexes of the chosen messages in the text, ascending; may be empty.
-    """
+    """Loss mode that selects the bodies of chosen assistant messages."""
 
     name: ClassVar = "assistant_turns"
     rule_prefix: ClassVar = "assistant_turns/1 messages="
-    message_indexes: tuple[int, ...]
+    message_indexes: tuple[int, ...]  # of the chosen messages in the text, ascending; may be empty
 
     @property
     def rule(self) -> str:

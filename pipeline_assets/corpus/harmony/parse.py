@@ -78,17 +78,12 @@ class ParsedMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedText:
-    """Text with its messages, whose spans follow one another without a gap.
-
-    Attributes:
-        next_role: Role announced at the end of the text (`ending="next_role"`); else None.
-        utf8: The text in UTF-8, encoded once.
-    """
+    """Text with its messages, whose spans follow one another without a gap."""
 
     text: str
     messages: tuple[ParsedMessage, ...]
-    next_role: Role | None
-    utf8: bytes = field(repr=False)
+    next_role: Role | None  # announced at the end of the text (`ending="next_role"`)
+    utf8: bytes = field(repr=False)  # the text, encoded once
 
     @cached_property
     def conversation(self) -> list[Message]:
@@ -201,23 +196,15 @@ def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> R
 
 @dataclass(frozen=True)
 class QualityFlags:
-    """Quality flags of a text; all flags are false for text that is not valid Harmony.
+    """Quality flags of a text; all flags are false for text that is not valid Harmony."""
 
-    Attributes:
-        valid_harmony: Whether the text consists of one or more closed messages.
-        reason: Reason why the text is not valid; None if it is valid or empty.
-        completion_nonempty: Whether the last message is the assistant's and is not blank.
-        has_analysis: Whether an assistant message is on the analysis channel.
-        calls_answered: Whether the number of tool messages equals the number of calls; both may be 0.
-    """
-
-    valid_harmony: bool
-    reason: StrEnum | None
-    completion_nonempty: bool
+    valid_harmony: bool  # the text consists of one or more closed messages
+    reason: StrEnum | None  # why the text is not valid; None if it is valid or empty
+    completion_nonempty: bool  # the last message is the assistant's and is not blank
     has_user: bool
-    has_analysis: bool
+    has_analysis: bool  # an assistant message is on the analysis channel
     has_calls: bool
-    calls_answered: bool
+    calls_answered: bool  # the number of tool messages equals the number of calls; both may be 0
 
 
 def basic_quality_flags_from_text(text: str) -> QualityFlags:

@@ -164,16 +164,7 @@ class SampleSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleMeta(SampleSource, frozen=True, kw_only=True):
-    """Content of MANIFEST.meta.json.
-
-    The fields from `src` to `filters_sha256` have the values of the recipe.
-
-    Attributes:
-        files: Names of the files that were read, in order; None in a sample of an earlier version of this program.
-        rows_seen: Number of rows that were read.
-        ledger: Counts of these rows: drawn, dropped and rejected.
-        split_sizes: Number of pairs in each split of the sample.
-    """
+    """Content of MANIFEST.meta.json; from `src` to `filters_sha256`, values of the recipe."""
 
     src: str
     tgt: str
@@ -184,12 +175,12 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
     duplicates: str
     weight: str | None
     filters_sha256: str
-    rows_seen: int
-    ledger: Ledger
-    split_sizes: dict[Split, int]
+    rows_seen: int  # number of rows that were read
+    ledger: Ledger  # of these rows: drawn, dropped and rejected
+    split_sizes: dict[Split, int]  # number of pairs in each split of the sample
     manifest_sha256: str
     sampled_at: str
-    files: tuple[str, ...] | None = None
+    files: tuple[str, ...] | None = None  # read, in order; None in a sample of an earlier version of this program
 
     def to_bytes(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"

@@ -33,33 +33,23 @@ Side = Literal["src", "tgt", "pair"]
 
 
 class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of ENCODE.meta.json.
+    """Content of ENCODE.meta.json."""
 
-    Attributes:
-        spm_model, sha256: File name and hash of the SentencePiece model.
-        requested_vocab_size: Requested number of pieces of a trained model; None for an external model.
-        char_coverage: Share of the sample's characters that are pieces, as a decimal string; whitespace is not counted.
-        experiment_id: Hash of the sample and of everything that the ids depend on.
-        seq_len: Maximum tokens of a pair; None if pairs are not cut.
-        truncated, pairs: Number of cut pairs and of all pairs, by split.
-        tokens: Number of ids by side.
-    """
-
-    spm_model: str
-    sha256: str
+    spm_model: str  # file name of the SentencePiece model
+    sha256: str  # of the SentencePiece model
     vocab_size: int
-    requested_vocab_size: int | None = msgspec.field(name="vocab_size_asked")
-    char_coverage: str
+    requested_vocab_size: int | None = msgspec.field(name="vocab_size_asked")  # None for an external model
+    char_coverage: str  # share of the sample's characters, without whitespace, that are pieces; a decimal
     byte_fallback: bool
     normalization: str
     manifest_sha256: str
-    experiment_id: str
+    experiment_id: str  # hash of the sample and of everything that the ids depend on
     src: str
     tgt: str
-    seq_len: int | None
-    truncated: dict[str, int]
-    pairs: dict[str, int]
-    tokens: dict[str, int]
+    seq_len: int | None  # maximum tokens of a pair; None if pairs are not cut
+    truncated: dict[str, int]  # number of cut pairs, by split
+    pairs: dict[str, int]  # number of all pairs, by split
+    tokens: dict[str, int]  # number of ids, by side
     eos_id: int
     pad_id: int
     dtype: str

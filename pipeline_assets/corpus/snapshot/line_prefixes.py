@@ -206,14 +206,11 @@ def read_prefixes(
 
 
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
-    """Return the prefix of a file, as pinned by `entry`, an input in a manifest.
-
-    Up to 100 rows are read to find the columns and compression of the file. `line_bytes` of the prefix is an estimate.
-    """
+    """Return the prefix of a file, as pinned by `entry`, an input in a manifest."""
     [group] = entry["row_groups"]
     rows, stop = group["rows"], group["stop"]
-    head = read_prefix(hub, recipe, "documents", file, min(rows, _HEAD_ROWS) or None)
-    line_bytes = stop * (4 if head.is_compressed else 1)
+    head = read_prefix(hub, recipe, "documents", file, min(rows, _HEAD_ROWS) or None)  # for columns and compression
+    line_bytes = stop * (4 if head.is_compressed else 1)  # an estimate
     return Prefix(rows, line_bytes, stop, stop == file.size, head.is_compressed, head.columns)
 
 
