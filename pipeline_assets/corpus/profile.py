@@ -18,14 +18,7 @@ from pipeline_assets.corpus.converted_shards import IDS_FOLDER
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document import utf8_size
 from pipeline_assets.corpus.document_shards import DocumentShard, poison_row_error, read_documents
-from pipeline_assets.corpus.token_sample import (
-    LENGTH_BINS,
-    WEIGHT_ONE,
-    SampleSums,
-    SamplingRule,
-    count_tokens,
-    scale,
-)
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, SampleSums, SamplingRule, count_tokens, scale
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.stage import Window
