@@ -158,7 +158,7 @@ def _profile_sources(
 
 
 def _raise_if_ids_shared(id_files: Sequence[Path], shards: Sequence[tuple[SourceArtifacts, DocumentShard]]) -> None:
-    """Raise InputError if sources share a doc_id; `id_files` has the ids of each shard."""
+    """Raise InputError if sources share a doc_id; `id_files` has each shard's ids."""
     repeat = find_first_repeat(id_files)
     if repeat is None:
         return

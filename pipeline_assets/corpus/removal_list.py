@@ -1,4 +1,4 @@
-"""Removal list of a data root, which only grows, and the secret key of its hashes.
+"""Removal list of a data root, which only grows.
 
 An entry contains a hash instead of the id, URL, host or text itself. The key of the hash is the secret in
 `removals/secret.json`. So the list can be published, but not the secret.
@@ -100,7 +100,7 @@ def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str,
 
 
 def _read_secret(root: Path, entry_keys: set[str]) -> tuple[bytes, str]:
-    """Return the secret and its hash; InputError if damaged, or not that of the entries."""
+    """Return the secret and its hash; InputError if it is damaged or of other entries."""
     file = root / _SECRET_FILE
     try:
         secret = bytes.fromhex(_SECRET_FORMAT.read(file))

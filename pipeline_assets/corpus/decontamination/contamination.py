@@ -90,7 +90,7 @@ def _words_to_remove(
 
 
 def _matching_items(matches: NgramMatches, items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the items that contaminate a document, and their shared n-grams."""
+    """Return the items that contaminate a document, and their shared n-grams."""
     positions, _ = _item_positions(np.unique(matches.ngrams), items)
     numbers, shared = np.unique(items.items[positions].astype(np.int64), return_counts=True)
     is_enough = shared >= items.needed[numbers]

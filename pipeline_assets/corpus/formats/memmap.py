@@ -155,7 +155,7 @@ class PackedSet:
 
     @cached_property
     def _read_frame_lines(self) -> Callable[[int], list[bytes]]:
-        """Function that returns the lines of a frame by number, and caches the last result."""
+        """Function that returns the lines of a frame, and caches the last result."""
         index, frames, path = self.index, self.meta.index_frames, self.folder / INDEX_FILE
 
         @functools.lru_cache(maxsize=1)

@@ -219,7 +219,10 @@ def _fill_nulls(array: pa.Array) -> pa.Array:
 
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """Return offsets (rows + 1,) of a text or binary column, and the bytes from the first."""
+    """Return offsets (rows + 1,) and bytes of a column without nulls.
+
+    Offsets are positions in the full buffer; the bytes begin at the first of these positions.
+    """
     large = widen_offsets(array) if array.type in _NARROW_TYPES else array
     _, offsets, values = large.buffers()
     bounds = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]

@@ -52,7 +52,7 @@ def convert_lines(
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """Return the first rule that a row fails, or (reason, detail) of a reject, or None."""
+    """Return the first rule that a row fails, a reject's (reason, detail), or None."""
     for rule in rules:
         try:
             if rule.measure({rule.column: row.get(rule.column)}).is_failed:
