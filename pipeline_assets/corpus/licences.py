@@ -26,23 +26,16 @@ class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Entry of the licence table.
 
     `redistributable`, `attribution` and `share_alike` are None if unknown.
-
-    Attributes:
-        spdx: Identifier in the SPDX licence list; None if not listed.
-        redistributable: Whether a text under the licence may be redistributed, even with changes.
-        attribution: Whether redistribution requires attribution of authors or source.
-        share_alike: Whether derived works must carry the same licence.
-        aliases: Other spellings of the tag, in lower case.
     """
 
     tag: str
-    spdx: str | None
+    spdx: str | None  # identifier in the SPDX licence list; None if not listed
     name: str
     url: str | None
-    redistributable: bool | None
-    attribution: bool | None
-    share_alike: bool | None
-    aliases: tuple[str, ...]
+    redistributable: bool | None  # a text under the licence may be redistributed, even with changes
+    attribution: bool | None  # redistribution requires attribution of authors or source
+    share_alike: bool | None  # derived works must carry the same licence
+    aliases: tuple[str, ...]  # other spellings of the tag, in lower case
 
 
 _TABLE_FORMAT = MetadataFormat("licence table", 1 << 20, "correct that entry", list[Licence], allow_symlink=True)

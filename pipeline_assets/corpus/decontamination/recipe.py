@@ -169,32 +169,21 @@ class DecontaminationSection(DecontaminationRecipe):
 
 
 class ContaminatedLine(msgspec.Struct, frozen=True):
-    """Contaminated document with its evidence: a line of `contaminated.jsonl.zst`.
-
-    Attributes:
-        reason: `contaminated`, or `few_words_left` for a document that is dropped because cutting leaves too few words.
-        evaluation_set: Evaluation set of `item`.
-        item: Id of the item with the largest overlap; on ties, the first.
-        overlap: Fraction of the item's n-grams in the document: `shared_ngrams` / `item_ngrams`.
-        items: Number of contaminating items by evaluation set; items with the same words count separately.
-        spans: Start and end, in characters, of each passage to cut, or of each match if the recipe has no `cut`.
-        excerpt: Beginning of the first match of `item`.
-        shard: Shard in the source's artifact, or in the deduplicated artifact of all sources.
-    """
+    """Contaminated document with its evidence: a line of `contaminated.jsonl.zst`."""
 
     doc_id: str
     action: Literal["dropped", "cut"]
-    reason: str
-    evaluation_set: str
-    item: str
-    overlap: float
+    reason: str  # `contaminated`, or `few_words_left` if dropped because cutting leaves too few words
+    evaluation_set: str  # of `item`
+    item: str  # id of the item with the largest overlap; on ties, the first
+    overlap: float  # fraction of the item's n-grams in the document: `shared_ngrams` / `item_ngrams`
     shared_ngrams: int
     item_ngrams: int
-    items: dict[str, int]
-    spans: list[tuple[int, int]]
-    excerpt: str
+    items: dict[str, int]  # contaminating items by evaluation set; items with the same words count separately
+    spans: list[tuple[int, int]]  # in characters, of each passage to cut, or of each match if nothing is cut
+    excerpt: str  # beginning of the first match of `item`
     source: str
-    shard: str
+    shard: str  # in the source's artifact, or in the deduplicated artifact of all sources
     row: int
 
     def __str__(self) -> str:

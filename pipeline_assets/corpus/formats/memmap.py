@@ -89,19 +89,15 @@ class PackedSet:
     """Open packed set; `packed[row]` is a view of the row's tokens, shape (seq_len,).
 
     All files remain readable if another set replaces the folder. Unpickling, such as in a worker of a loader, reopens
-    the folder, and raises RetryableError if the folder's digest differs.
-
-    Attributes:
-        digest: Digest of the manifest, or of meta.json if the folder has no manifest.
-        index: Bytes of index.jsonl.zst; None if the file is missing.
-        stored_boundaries: Arrays of boundaries.npy and boundary_offsets.npy; None if not stored.
+    the folder, and raises RetryableError if the folder's digest differs. `stored_boundaries` has the arrays of
+    boundaries.npy and boundary_offsets.npy; None if not stored.
     """
 
     folder: Path
-    digest: str
+    digest: str  # of the manifest, or of meta.json if the folder has no manifest
     meta: PackedSetMeta
     input_ids: NDArray[np.int32]
-    index: bytes | mmap.mmap | None
+    index: bytes | mmap.mmap | None  # bytes of index.jsonl.zst; None if the file is missing
     stored_boundaries: tuple[NDArray[np.int32], NDArray[np.int64]] | None
 
     def __reduce__(self) -> tuple[Callable[[Path, str], "PackedSet"], tuple[Path, str]]:

@@ -14,16 +14,11 @@ class PaddedBatch(NamedTuple):
 
     A pair is one sequence of ids, src </s> tgt </s>: all ids but the last are tokens, all but the first are targets.
     Ids are int64, or int32 in the files of a token cache.
-
-    Attributes:
-        tokens: Ids, then padding.
-        targets: Id after each token; `IGNORED_TARGET` for padding.
-        attn_mask: True for tokens, False for padding (bool).
     """
 
-    tokens: NDArray[Any]
-    targets: NDArray[Any]
-    attn_mask: NDArray[Any]
+    tokens: NDArray[Any]  # ids, then padding
+    targets: NDArray[Any]  # id after each token; `IGNORED_TARGET` for padding
+    attn_mask: NDArray[Any]  # True for tokens, False for padding (bool)
 
 
 def pad_sequences(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) -> PaddedBatch:

@@ -61,20 +61,13 @@ class PairFilters(RecipeSection):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Sentence pair: a row of a translation set.
+    """Sentence pair: a row of a translation set, with the original texts of both sides."""
 
-    Attributes:
-        uid: Hash of languages and canonical texts (`pair_uid`).
-        src_text, tgt_text: Original texts of both sides.
-        file: Path of the file in the set.
-        row: Number of the row in a Parquet file; in other files, the number of uncompressed bytes before it.
-    """
-
-    uid: str
+    uid: str  # hash of languages and canonical texts (`pair_uid`)
     src_text: str
     tgt_text: str
-    file: str
-    row: int
+    file: str  # path in the set
+    row: int  # number of the row in a Parquet file; in other files, the number of uncompressed bytes before it
 
 
 def canonical_text(text: str) -> str:

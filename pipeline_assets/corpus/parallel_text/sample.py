@@ -164,7 +164,7 @@ class SampleSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleMeta(SampleSource, frozen=True, kw_only=True):
-    """Content of MANIFEST.meta.json; `src` to `filters_sha256` are the recipe's values."""
+    """Content of MANIFEST.meta.json; `src` to `filters_sha256` come from the recipe."""
 
     src: str
     tgt: str
