@@ -50,9 +50,7 @@ class Removals:
 
     def matches(self, row: RowKeys) -> bool:
         """Check whether an entry matches a row."""
-        return any(
-            keyed_hash(self.secret, *value) in self.entries for value in _selectable_values(row, self._selectors)
-        )
+        return not self.entries.keys().isdisjoint(self._hashes(row))
 
     def matches_value(self, selector: Selector, value: str) -> bool:
         """Check whether an entry with this selector matches a value."""
@@ -60,9 +58,7 @@ class Removals:
 
     def matching_hashes(self, row: RowKeys) -> set[str]:
         """Return the hashes of all entries that match a row."""
-        return {
-            keyed_hash(self.secret, *value) for value in _selectable_values(row, self._selectors)
-        } & self.entries.keys()
+        return self.entries.keys() & set(self._hashes(row))
 
     def count_before(self, position: str | None) -> int:
         """Return the number of entries before `position`; 0 if the list lacks `position`."""
@@ -77,6 +73,16 @@ class Removals:
     @functools.cached_property
     def _selectors(self) -> frozenset[Selector]:
         return frozenset(self.entries.values())
+
+    def _hashes(self, row: RowKeys) -> Iterator[str]:
+        """Yield the hashes of a row's values that an entry could have."""
+        if "id" in self._selectors:
+            yield keyed_hash(self.secret, "id", row.id)
+        if "text" in self._selectors:
+            yield from (keyed_hash(self.secret, "text", normalize_value("text", text)) for text in row.texts)
+        if row.url and self._selectors & {"url", "host"}:
+            yield keyed_hash(self.secret, "url", normalize_value("url", row.url))
+            yield from (keyed_hash(self.secret, "host", domain) for domain in list_domains(row.url))
 
 
 NO_REMOVALS = Removals()
@@ -94,13 +100,3 @@ def normalize_value(selector: Selector, value: str) -> str:
         return " ".join(unicodedata.normalize("NFC", value).split())
     host, rest = split_url(value) if selector in ("url", "host") else ("", "")
     return (host if selector == "host" else host + rest) if host else value
-
-
-def _selectable_values(row: RowKeys, selectors: frozenset[Selector]) -> Iterator[tuple[Selector, str]]:
-    if "id" in selectors:
-        yield "id", row.id
-    if "text" in selectors:
-        yield from (("text", normalize_value("text", text)) for text in row.texts)
-    if row.url and selectors & {"url", "host"}:
-        yield "url", normalize_value("url", row.url)
-        yield from (("host", domain) for domain in list_domains(row.url))

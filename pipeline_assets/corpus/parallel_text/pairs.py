@@ -61,7 +61,7 @@ class PairFilters(RecipeSection):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Sentence pair: a row of a translation set, with the original texts of both sides."""
+    """Sentence pair: a row of a translation set, with its original texts."""
 
     uid: str  # hash of languages and canonical texts (`pair_uid`)
     src_text: str
