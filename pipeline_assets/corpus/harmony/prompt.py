@@ -233,9 +233,6 @@ def _split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 
 
-_CALLS_SENTENCE = "Calls to these tools must go to the commentary channel: 'functions'."
-
-
 @dataclass(frozen=True)
 class SystemContent:
     """Contents of a system message; None and empty tuples are not rendered.
@@ -285,7 +282,10 @@ def prompt_messages(system: SystemContent | None, developer: DeveloperContent | 
         )
         messages.append(Message(Role.SYSTEM, _system_text(system, has_functions)))
     if developer is not None:
-        messages.append(Message(Role.DEVELOPER, _developer_text(developer)))
+        sections = [] if developer.instructions is None else ["# Instructions", developer.instructions]
+        if developer.tools:
+            sections.append(tool_section(developer.tools))
+        messages.append(Message(Role.DEVELOPER, "\n\n".join(sections)))
     return messages
 
 
@@ -303,13 +303,6 @@ def _system_text(system: SystemContent, has_functions: bool) -> str:
         sections.append(tool_section(system.tools))
     if system.valid_channels:
         required = " Channel must be included for every message." if system.channel_required else ""
-        calls = f"\n{_CALLS_SENTENCE}" if has_functions else ""
+        calls = "\nCalls to these tools must go to the commentary channel: 'functions'." if has_functions else ""
         sections.append(f"# Valid channels: {', '.join(system.valid_channels)}.{required}{calls}")
-    return "\n\n".join(sections)
-
-
-def _developer_text(developer: DeveloperContent) -> str:
-    sections = [] if developer.instructions is None else ["# Instructions", developer.instructions]
-    if developer.tools:
-        sections.append(tool_section(developer.tools))
     return "\n\n".join(sections)

@@ -18,7 +18,6 @@ from pipeline_assets.spine.section import RecipeSection
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 LanguageCode = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
-_UID_DIGITS = 32
 _ALNUM = re.compile(r"[^\W_]")
 
 
@@ -81,4 +80,4 @@ def pair_uid(languages: Languages, src: str, tgt: str) -> str:
     The uid is the first 128 bits, in hex, of the sha256 of a JSON list: both language codes, then both texts.
     """
     data = msgspec.json.encode([languages.src, languages.tgt, src, tgt])
-    return hashlib.sha256(data).hexdigest()[:_UID_DIGITS]
+    return hashlib.sha256(data).hexdigest()[:32]

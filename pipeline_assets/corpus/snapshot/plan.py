@@ -2,6 +2,7 @@
 
 import fnmatch
 import functools
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -74,13 +75,10 @@ class SnapshotPlan:
 
     def count_by_dump(self) -> dict[str, dict[str, int]]:
         """Count rows and row groups by crawl dump, which is the name of a file's folder."""
-        shares: dict[str, dict[str, int]] = {}
+        shares = defaultdict[str, Counter[str]](Counter)
         for piece in self.pieces:
-            dump = PurePosixPath(piece.group.file.path).parent.name or "."
-            share = shares.setdefault(dump, {"row_groups": 0, "rows": 0})
-            share["row_groups"] += 1
-            share["rows"] += piece.rows
-        return dict(sorted(shares.items()))
+            shares[PurePosixPath(piece.group.file.path).parent.name or "."].update(row_groups=1, rows=piece.rows)
+        return {dump: dict(share) for dump, share in sorted(shares.items())}
 
 
 def plan_snapshot(
