@@ -82,6 +82,11 @@ class Window:
         stop = len(rows) if self.stop is None else max(min(self.stop - first_row, len(rows)), start)
         return zip(range(first_row + start, first_row + stop), rows[start:stop], strict=True)
 
+    def relative_to(self, first_row: int) -> "Window":
+        """Return the window with rows numbered from `first_row`; bounds may be negative."""
+        stop = None if self.stop is None else self.stop - first_row
+        return Window(self.start - first_row, stop, frozenset(row - first_row for row in self.poison_rows))
+
 
 WHOLE_SHARD = Window()
 

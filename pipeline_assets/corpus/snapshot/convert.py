@@ -117,10 +117,8 @@ def convert_shard(
         for fetched in shard.pieces:
             file = fetched.piece.group.file
             converter = RowConverter(columns or recipe.columns, recipe, file.path, fields_with_values=fields)
-            if is_json_lines(file):
-                outcomes = convert_lines(fetched, window, first_row, recipe, converter, writer)
-            else:
-                outcomes = _convert_parquet(fetched, window, first_row, recipe, converter, columns, writer)
+            convert = convert_lines if is_json_lines(file) else _convert_parquet
+            outcomes = convert(fetched, window.relative_to(first_row), recipe, converter, writer)
             write_outcomes(outcomes, writer, recipe.derive_id, licences)
             first_row += fetched.piece.rows
         if columns is not None:
@@ -129,25 +127,18 @@ def convert_shard(
 
 
 def _convert_parquet(
-    fetched_piece: FetchedPiece,
-    window: Window,
-    first_row: int,
-    recipe: SnapshotRecipe,
-    converter: RowConverter,
-    columns: LicensedColumns | None,
-    writer: ShardWriter,
+    fetched_piece: FetchedPiece, window: Window, recipe: SnapshotRecipe, converter: RowConverter, writer: ShardWriter
 ) -> Iterator[DocumentOrReject]:
     """Yield the Documents and rejects of a Parquet piece, as `convert_lines` does."""
     group = fetched_piece.piece.group
     path, where = group.file.path, recipe.input_name(group.file.path)
     stop = np.iinfo(np.int64).max if window.stop is None else window.stop
     for batch_start, batch in _read_batches(fetched_piece, where):
-        if columns is not None:
-            check_columns(batch.schema, [("license", columns.license)], where)
+        if isinstance(converter.columns, LicensedColumns):
+            check_columns(batch.schema, [("license", converter.columns.license)], where)
         rows = np.arange(batch_start, batch_start + batch.num_rows)  # in the row group
-        shard_rows = rows + first_row
-        in_window = (shard_rows >= window.start) & (shard_rows < stop)
-        is_poison = in_window & np.isin(shard_rows, sorted(window.poison_rows))
+        in_window = (rows >= window.start) & (rows < stop)
+        is_poison = in_window & np.isin(rows, sorted(window.poison_rows))
         writer.count("rows", int(in_window.sum()))
         for row_number in (rows[is_poison] + group.first_row).tolist():
             yield Reject(path, row_number, KILLED_WORKER)

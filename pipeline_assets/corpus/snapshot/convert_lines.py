@@ -19,25 +19,20 @@ from pipeline_assets.spine.stage import KILLED_WORKER, Window
 
 
 def convert_lines(
-    fetched_piece: FetchedPiece,
-    window: Window,
-    first_row: int,
-    recipe: SnapshotRecipe,
-    converter: RowConverter,
-    writer: ShardWriter,
+    fetched_piece: FetchedPiece, window: Window, recipe: SnapshotRecipe, converter: RowConverter, writer: ShardWriter
 ) -> Iterator[DocumentOrReject]:
     """Yield the Documents and rejects of a piece of JSON lines; count dropped rows.
 
-    `first_row` is the number of the piece's first row in the shard.
+    Rows of `window` are numbered from the piece's first row.
     """
     path = fetched_piece.piece.group.file.path
     rules, with_language = recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(fetched_piece.spans)) as source:
         lines = enumerate(itertools.islice(row_lines(source, recipe.input_name(path)), fetched_piece.piece.rows))
-        stop = None if window.stop is None else max(window.stop - first_row, 0)
-        for number, line in itertools.islice(lines, max(window.start - first_row, 0), stop):
+        stop = None if window.stop is None else max(window.stop, 0)
+        for number, line in itertools.islice(lines, max(window.start, 0), stop):
             writer.count("rows")
-            if first_row + number in window.poison_rows:
+            if number in window.poison_rows:
                 yield Reject(path, number, KILLED_WORKER)
                 continue
             row = parse_row(line)
