@@ -102,9 +102,8 @@ def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, fo
         where = f"evaluation sets {', '.join(evaluation_set.name for evaluation_set in sets)}"
         raise InputError(what, where, "raise `max_items_per_ngram`, or lower `ngram_words`")
     is_searched = is_kept[pair_ngrams]
-    names = sorted(gathered.names, key=lambda name: name.item_number)
-    items = _build_items(pair_ngrams[is_searched], pair_items[is_searched], len(item_word_counts), names, recipe)
-    for name in names:
+    items = _build_items(pair_ngrams[is_searched], pair_items[is_searched], gathered, recipe)
+    for name in gathered.names:
         counts[name.set_number]["without_ngrams"] += int(items.ngrams[name.item_number] == 0)
     table = ngram_table(words, first_words[firsts[is_kept]], ngram_sizes[firsts[is_kept]])
     files = [_write_array(name, array, folder) for part in (table, items) for name, array in part._asdict().items()]
@@ -164,22 +163,21 @@ def _item_ngrams(
 def _build_items(
     pair_ngrams: NDArray[np.int64],
     pair_items: NDArray[np.int64],
-    item_count: int,
-    item_names: Sequence[_ItemName],
+    gathered: _GatheredItems,
     recipe: DecontaminationRecipe,
 ) -> Items:
     """Build the arrays of items from sorted pairs of n-gram and item."""
-    ngrams = np.bincount(pair_items, minlength=item_count)
-    overlap = Fraction(recipe.min_item_overlap)
+    names, item_count = sorted(gathered.names, key=lambda name: name.item_number), len(gathered.hashes)
+    ngrams, overlap = np.bincount(pair_items, minlength=item_count), Fraction(recipe.min_item_overlap)
     return Items(
         first_items=np.append(np.flatnonzero(is_first_in_group(pair_ngrams)), len(pair_items)),
         items=pair_items.astype(np.int32),
         ngrams=ngrams.astype(np.int32),
         needed=(-(-overlap.numerator * ngrams // overlap.denominator)).astype(np.int32),  # overlap * ngrams, rounded up
-        first_names=np.searchsorted([name.item_number for name in item_names], np.arange(item_count + 1)),
-        sets=np.array([name.set_number for name in item_names], np.int32),
-        id_ends=np.cumsum([len(name.id) for name in item_names]),
-        ids=np.frombuffer(b"".join(name.id for name in item_names), np.uint8),
+        first_names=np.searchsorted([name.item_number for name in names], np.arange(item_count + 1)),
+        sets=np.array([name.set_number for name in names], np.int32),
+        id_ends=np.cumsum([len(name.id) for name in names]),
+        ids=np.frombuffer(b"".join(name.id for name in names), np.uint8),
     )
 
 

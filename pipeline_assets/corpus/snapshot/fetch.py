@@ -24,7 +24,7 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class FileRequest:
-    """Byte ranges to fetch from one file, in addition to its tail.
+    """Byte ranges to fetch from one file, in addition to its cached tail.
 
     Attributes:
         pieces: Pieces of the file, in the plan's order.
@@ -37,6 +37,7 @@ class FileRequest:
     file: HubFile
     pieces: tuple[Piece, ...]
     ranges: tuple[tuple[int, int], ...]
+    tail_spans: tuple[Span, ...]
     is_whole: bool
 
 
@@ -74,12 +75,13 @@ def file_requests(plan: SnapshotPlan) -> list[FileRequest]:
 
 def _file_request(file: HubFile, pieces: tuple[Piece, ...], tail: Tail) -> FileRequest:
     if is_json_lines(file):
-        return FileRequest(file, pieces, tuple(block_ranges(file.size, pieces[0].group.stop)), is_whole=False)
+        ranges = tuple(block_ranges(file.size, pieces[0].group.stop))
+        return FileRequest(file, pieces, ranges, tail.spans, is_whole=False)
     tail_start = tail.spans[0].start
     if len(pieces) == tail.row_groups and tail_start > 0:
-        return FileRequest(file, pieces, ((0, tail_start),), is_whole=True)
+        return FileRequest(file, pieces, ((0, tail_start),), tail.spans, is_whole=True)
     ranges = tuple((piece.group.start, min(piece.group.stop, tail_start)) for piece in pieces)
-    return FileRequest(file, pieces, ranges, is_whole=False)
+    return FileRequest(file, pieces, ranges, tail.spans, is_whole=False)
 
 
 def bytes_to_fetch(hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan) -> int:
@@ -99,7 +101,7 @@ def fetch_pieces(
 
     def fetch(request: FileRequest) -> tuple[list[FetchedPiece], int]:
         missing = _count_missing_bytes(hub, recipe, request)
-        return _fetch_request(hub, recipe, request, plan.tails[request.file.path].spans), missing
+        return _fetch_request(hub, recipe, request), missing
 
     local: dict[Piece, FetchedPiece] = {}
     for fetched, missing in map_in_order(fetch, file_requests(plan), settings.fetch_threads):
@@ -111,18 +113,15 @@ def fetch_pieces(
     return [local[piece] for piece in plan.pieces]
 
 
-def _fetch_request(
-    hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest, tail_spans: tuple[Span, ...]
-) -> list[FetchedPiece]:
-    """Fetch the pieces of a file; `tail_spans` are the cached spans at its end."""
+def _fetch_request(hub: HubFiles, recipe: SnapshotRecipe, request: FileRequest) -> list[FetchedPiece]:
     fetch = functools.partial(hub.fetch, recipe.dataset, recipe.revision, request.file)
     if request.is_whole or is_json_lines(request.file):
-        spans = (*starmap(fetch, request.ranges), *tail_spans)
+        spans = (*starmap(fetch, request.ranges), *request.tail_spans)
         if request.is_whole:
             check_file_hash(request.file, spans, recipe.input_name(request.file.path))
         return [FetchedPiece(piece, spans) for piece in request.pieces]
     return [
-        FetchedPiece(piece, (fetch(start, stop), *tail_spans) if start < stop else tail_spans)
+        FetchedPiece(piece, (fetch(start, stop), *request.tail_spans) if start < stop else request.tail_spans)
         for piece, (start, stop) in zip(request.pieces, request.ranges, strict=True)
     ]
 
