@@ -102,7 +102,7 @@ def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, fo
         where = f"evaluation sets {', '.join(evaluation_set.name for evaluation_set in sets)}"
         raise InputError(what, where, "raise `max_items_per_ngram`, or lower `ngram_words`")
     is_searched = is_kept[pair_ngrams]
-    items = _build_items(pair_ngrams[is_searched], pair_items[is_searched], gathered, recipe)
+    items = _build_items(pair_ngrams[is_searched], pair_items[is_searched], gathered, Fraction(recipe.min_item_overlap))
     for name in gathered.names:
         counts[name.set_number]["without_ngrams"] += int(items.ngrams[name.item_number] == 0)
     table = ngram_table(words, first_words[firsts[is_kept]], ngram_sizes[firsts[is_kept]])
@@ -161,14 +161,11 @@ def _item_ngrams(
 
 
 def _build_items(
-    pair_ngrams: NDArray[np.int64],
-    pair_items: NDArray[np.int64],
-    gathered: _GatheredItems,
-    recipe: DecontaminationRecipe,
+    pair_ngrams: NDArray[np.int64], pair_items: NDArray[np.int64], gathered: _GatheredItems, overlap: Fraction
 ) -> Items:
     """Build the arrays of items from sorted pairs of n-gram and item."""
     names, item_count = sorted(gathered.names, key=lambda name: name.item_number), len(gathered.hashes)
-    ngrams, overlap = np.bincount(pair_items, minlength=item_count), Fraction(recipe.min_item_overlap)
+    ngrams = np.bincount(pair_items, minlength=item_count)
     return Items(
         first_items=np.append(np.flatnonzero(is_first_in_group(pair_ngrams)), len(pair_items)),
         items=pair_items.astype(np.int32),
