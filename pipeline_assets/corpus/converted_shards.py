@@ -34,14 +34,12 @@ _decoder = msgspec.json.Decoder(Document)
 class ShardWriter:
     """Writer of one shard: documents, ids and rejects.
 
-    Attributes:
-        counts: Written `documents`, their text `bytes`, rejects as `rejected/<reason>`, and the caller's own counts.
-        notes: Notes of the caller for the receipt.
+    `counts` has the written `documents`, their text `bytes`, rejects as `rejected/<reason>`, and the caller's counts.
     """
 
     def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:
         self.counts: dict[str, int] = {}
-        self.notes: dict[str, Any] = {}
+        self.notes: dict[str, Any] = {}  # of the caller, for the receipt
         self._sizes = DocumentSizes()
         self._names = f"{_CONVERTED_FOLDER}/{name}{SUFFIX}", f"{IDS_FOLDER}/{name}", f"{REJECTS_FOLDER}/{name}{SUFFIX}"
         documents, ids, rejects = map(folder.path, self._names)

@@ -75,20 +75,14 @@ class Document(msgspec.Struct, frozen=True):
 
     Fields are written in this order, so equal documents are encoded as equal bytes. A missing value is "", not null,
     because readers of JSON lines infer the types of columns from the first rows.
-
-    Attributes:
-        text: Text of the source row without NUL characters, as changed by filters and decontamination.
-        domain: Kind of text according to the recipe, such as `web` or `code`.
-        doc_id: Id from the source row, else an id derived from the text; unique in a source.
-        created_at: Date in the form of `to_iso_time`.
     """
 
-    text: str
+    text: str  # of the source row without NUL characters, as changed by filters and decontamination
     source: str
-    domain: str
-    doc_id: str
+    domain: str  # kind of text according to the recipe, such as `web` or `code`
+    doc_id: str  # id from the source row, else an id derived from the text; unique in a source
     license_tag: str
-    created_at: str
+    created_at: str  # date in the form of `to_iso_time`
     meta: Meta
 
 

@@ -214,16 +214,13 @@ def loss_spans(parsed: ParsedText, loss_mode: LossMode) -> list[Span]:
 class HarmonyTokens:
     """Token ids of a text, with the positions of its message bodies.
 
-    Attributes:
-        ids: Shape (tokens,).
-        bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). For an
-            empty body, start equals stop. In Harmony, the token at the stop is the terminator, if the message has one.
-        losses: Counts of the text's tokens, unknown tokens, characters and lost characters.
+    `bodies` has the start (inclusive) and stop (exclusive) of each message's body in `ids`. For an empty body, start
+    equals stop. In Harmony, the token at the stop is the terminator, if the message has one.
     """
 
-    ids: NDArray[np.int32]
-    bodies: NDArray[np.int64]
-    losses: Losses = NO_LOSSES
+    ids: NDArray[np.int32]  # shape (tokens,)
+    bodies: NDArray[np.int64]  # shape (messages, 2)
+    losses: Losses = NO_LOSSES  # counts of the text's tokens, unknown tokens, characters and lost characters
 
 
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:

@@ -75,19 +75,14 @@ class Refusal(Exception):
     """Exception for a conversation or text that cannot be parsed, rendered or encoded.
 
     Only one row is at fault, so a reader of rows counts the row and continues.
-
-    Attributes:
-        detail: Short description of the fault, such as the text at fault.
-        position: Character position of the fault, in the parsed text or in the rendered content; None if unknown.
-        index: Index of the message that cannot be rendered, or of the text that cannot be encoded; else None.
     """
 
     def __init__(self, reason: StrEnum, detail: str, position: int | None = None, index: int | None = None) -> None:
         super().__init__(reason, detail, position, index)
         self.reason = reason
-        self.detail = detail
-        self.position = position
-        self.index = index
+        self.detail = detail  # short description of the fault, such as the text at fault
+        self.position = position  # in characters of the parsed text or of the rendered content; None if unknown
+        self.index = index  # of the message that cannot be rendered, or of the text that cannot be encoded; else None
 
     def __str__(self) -> str:
         where = "" if self.index is None else f" in message {self.index}"
@@ -210,20 +205,16 @@ NON_TOOL_ROLES = {str(role): role for role in Role if role is not Role.TOOL}
 class Message(NamedTuple):
     """Message of a conversation; a header field that is missing is None.
 
-    Attributes:
-        content: Text without special tokens; in a system or developer message, it includes sections such as `# Tools`.
-        name: For a tool, its name (`functions.lookup`), never None. For another role, the name after the colon, such as
-            `ann` in `user:ann`, or None.
-        recipient: Addressee. An assistant message with a recipient is a call, and its content is the arguments.
-        content_type: Format of the content, such as `<|constrain|>json` for the arguments of a call.
+    The `name` of a tool, such as `functions.lookup`, is never None. For another role, it is the name after the colon,
+    such as `ann` in `user:ann`. An assistant message with a recipient is a call, and its content is the arguments.
     """
 
     role: Role
-    content: str
+    content: str  # without special tokens; in a system or developer message, with sections such as `# Tools`
     name: str | None = None
     recipient: str | None = None
     channel: str | None = None
-    content_type: str | None = None
+    content_type: str | None = None  # such as `<|constrain|>json` for the arguments of a call
 
     @property
     def is_call(self) -> bool:

@@ -63,17 +63,13 @@ class Span(NamedTuple):
 class ParsedMessage(NamedTuple):
     """Message with its position in a text.
 
-    Attributes:
-        terminator: Control token that ends the message; None in a text of a chat template, and for a last message that
-            is open (`ending="open"`).
-        span: Whole message, including `<|start|>` and the terminator if the text has them.
-        body: Content; in Harmony, between `<|message|>` and the terminator.
+    The `terminator` is None in a text of a chat template, and for a last message that is open (`ending="open"`).
     """
 
     message: Message
     terminator: Terminator | None
-    span: Span
-    body: Span
+    span: Span  # whole message, including `<|start|>` and the terminator if the text has them
+    body: Span  # content; in Harmony, between `<|message|>` and the terminator
 
 
 @dataclass(frozen=True)

@@ -235,20 +235,15 @@ def _split_lines(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class SystemContent:
-    """Contents of a system message; None and empty tuples are not rendered.
-
-    Attributes:
-        channel_required: Whether the text demands a channel for every message; no effect without `valid_channels`.
-        tools: Harmony's built-in tools, `browser` and `python`. A developer's tools are in `DeveloperContent`.
-    """
+    """Contents of a system message; None and empty tuples are not rendered."""
 
     model_identity: str | None
     knowledge_cutoff: str | None
     conversation_start_date: str | None
     reasoning_effort: Literal["low", "medium", "high"] | None
     valid_channels: tuple[str, ...]
-    channel_required: bool
-    tools: tuple[ToolNamespace, ...]
+    channel_required: bool  # demand a channel for every message; no effect without `valid_channels`
+    tools: tuple[ToolNamespace, ...]  # Harmony's built-in `browser` and `python`; others are in `DeveloperContent`
 
 
 @dataclass(frozen=True)
