@@ -170,6 +170,14 @@ def test_truncated_index_is_refused_when_it_is_read(folder: Path) -> None:
         packed.segments(3)
 
 
+@pytest.mark.parametrize("frames", [[], [{"row": 1, "offset": 0}]])
+def test_a_row_before_the_first_frame_of_the_index_is_refused(folder: Path, frames: list[dict[str, int]]) -> None:
+    meta = json.loads((folder / META_FILE).read_bytes()) | {"index_frames": frames}
+    (folder / META_FILE).write_text(json.dumps(meta))
+
+    assert "the index has no line for row 0; restore the file" in refusal(lambda: open_packed(folder).segments(0))
+
+
 def test_a_damaged_line_of_the_index_names_its_row(folder: Path) -> None:
     (folder / INDEX_FILE).write_bytes(zstandard.compress(b"[{]\n" * 4))
 
