@@ -7,24 +7,15 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path, recipe_paths
 from pipeline_assets.build.run import HUB_TRIES
+from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, open_interactive_hub, slugify
 from pipeline_assets.commands.status import RecipeStatus
-from pipeline_assets.commands.terminal import (
-    AsJson,
-    Root,
-    align,
-    echo,
-    format_command,
-    log_to_stderr,
-    pluralize,
-    print_answer,
-)
 from pipeline_assets.corpus.readers.file_patterns import is_excluded, matching_names
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine import durable
@@ -59,8 +50,8 @@ pack:  # every document once; set `weights` by source and `num_seqs` rows for a 
   seq_len: 2048
 """
 _ALL_FILES = "**/*"
-_FILTERS_HINT = "# filters: {length: {min_words: 20}}  # rules that drop or change documents"
-_REJECTS_HINT = "# max_reject_fraction: 0.01  # a larger share of rejected rows stops the build; default 0.001"
+_FILTERS_HINT = "    # filters: {length: {min_words: 20}}  # rules that drop or change documents"
+_REJECTS_HINT = "    # max_reject_fraction: 0.01  # a larger share of rejected rows stops the build; default 0.001"
 
 
 def pin(
@@ -71,8 +62,8 @@ def pin(
     tries: Annotated[
         int | None, typer.Option(min=1, help="Tries per call to the hub. Default: CORPUSMILL_HUB_TRIES, or 2.")
     ] = None,
-    data: Root = Path("data"),
-    as_json: AsJson = False,
+    data: terminal.Root = Path("data"),
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Print a dataset's commit, or pin it in a recipe with --recipe.
 
@@ -80,7 +71,7 @@ def pin(
     """
     from pipeline_assets.build.recipe_pins import is_commit, pin_recipe, read_revision
 
-    log_to_stderr()
+    terminal.log_to_stderr()
     if model and recipe is not None:
         raise UsageError("cannot be combined with --model", "--recipe", "omit it, and write the commit to the recipe")
     path = None if recipe is None else recipe_path(recipe, data)
@@ -90,15 +81,15 @@ def pin(
     commit = (hub.for_models() if model else hub).resolve(dataset, revision)
     if path is not None:
         pin_recipe(path, dataset, commit, SYSTEMS)
-    print_answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
+    terminal.print_answer(as_json, {"dataset": dataset, "commit": commit, "before": before}, [commit])
     if before is not None and not as_json:
         change = f"{before or 'no revision'} → {commit}"
-        echo(f"{path}: {change if before != commit else 'already at this commit'}", err=True)
+        terminal.echo(f"{path}: {change if before != commit else 'already at this commit'}", err=True)
 
 
 def export(
     to: Annotated[Path, typer.Option(help="Output folder, tracked in git.")] = Path("manifests"),
-    data: Root = Path("data"),
+    data: terminal.Root = Path("data"),
 ) -> None:
     """Copy the manifests of built artifacts, to be committed.
 
@@ -116,7 +107,7 @@ def export(
         content = MANIFEST_FORMAT.read_raw(source)
         manifest = Manifest.from_bytes(content, source)
         durable.write_durably(to / source.name, content)
-        echo(f"{to / source.name}  {manifest.digest}")
+        terminal.echo(f"{to / source.name}  {manifest.digest}")
     for inventory in sorted((data / "stage2").glob("*/inventory/inventory.json")):
         _export_mixture(inventory, to / "stage2", data)
 
@@ -128,17 +119,17 @@ def _export_mixture(inventory_file: Path, output_folder: Path, root: Path) -> No
         recipe = recipe_path(mixture.name, root)
         targets = SYSTEMS.read_recipe(recipe).targets()
     except UsageError as error:
-        echo(f"skipped {mixture.name}: {error}", err=True)
+        terminal.echo(f"skipped {mixture.name}: {error}", err=True)
         return
     if not any(target.kind.name == "stage2/inventory" and target.matches_recipe(root) for target in targets):
-        echo(f"skipped {mixture.name}: its recipe changed after the build", err=True)
+        terminal.echo(f"skipped {mixture.name}: its recipe changed after the build", err=True)
         return
     version.mkdir(parents=True, exist_ok=True)
     figures = sorted((mixture / "mixtures").glob("*.json"))
     for source in (recipe, *figures, inventory_file, inventory_file.with_suffix(".md")):
         name = source.name.removeprefix(f"{mixture.name}_") if source in figures else source.name
         durable.write_durably(version / name, source.read_bytes())
-    echo(f"{version}  recipe, inventory and {len(figures)} files of figures")
+    terminal.echo(f"{version}  recipe, inventory and {len(figures)} files of figures")
 
 
 def check(
@@ -178,13 +169,13 @@ def check(
         durable.write_durably(metadata_json, text.encode() + b"\n")
     if refusal is not None:
         raise refusal
-    echo(text)
+    terminal.echo(text)
 
 
 def init(
     name: Annotated[str, typer.Argument(help="Name of the recipe and its artifacts.")],
     input: Inputs,
-    data: Root = Path("data"),
+    data: terminal.Root = Path("data"),
     only_print: Annotated[bool, typer.Option("--print", help="Print the recipe instead of writing it.")] = False,
 ) -> None:
     """Inspect files and write a recipe for them.
@@ -206,20 +197,23 @@ def init(
     readers: dict[str, str] = {}  # input that reads each file, by the file's path without links
     for pattern in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([pattern], _ALL_FILES)
-        exclude = _data_root_exclusion(folder, data) if patterns == [_ALL_FILES] else ()
-        listed = SourceFolder(folder, tuple(patterns), exclude)
-        sections, messages = draft_sources(listed, _source_name(folder.name) or name)
+        root, top = data.resolve(), folder.resolve()
+        is_root_inside = patterns == [_ALL_FILES] and top in root.parents
+        exclude = (glob.escape(str(root.relative_to(top))),) if is_root_inside else ()
+        sections, messages = draft_sources(
+            SourceFolder(folder, tuple(patterns), exclude), _source_name(folder.name) or name
+        )
         drafts += sections
         for file in matching_names(folder, patterns) if len(input) > 1 else ():
             reader = readers.setdefault(os.path.realpath(folder / file), pattern)
             if reader != pattern and not is_excluded(file, exclude):
                 raise UsageError(f"the file {file} is also in {reader}", pattern, "pass each file in one --input")
         for message in messages:
-            echo(to_one_line(f"{folder}: {message}"), err=True)
+            terminal.echo(to_one_line(f"{folder}: {message}"), err=True)
     folders = to_one_line(", ".join(input)) if len(input) < 3 else f"{len(input)} folders"
     text = _RECIPE_HEAD.format(name=inline_yaml(name), folders=folders) + "\n".join(_yaml_lines(drafts)) + _RECIPE_TAIL
     if only_print:
-        echo(text.rstrip("\n"))
+        terminal.echo(text.rstrip("\n"))
         return
     durable.make_folder(path.parent)
     with lock_folder(path.parent):
@@ -231,10 +225,10 @@ def init(
         durable.remove(path)
         raise
     lines = [to_one_line(draft.guess_message) for draft in drafts if draft.guess_message]
-    lines.append(f"wrote {path}: {pluralize(len(drafts), 'source')}; edit it, then")
-    for verb in ("plan", "run"):
-        lines.append("  " + format_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
-    echo("\n".join(lines))
+    lines.append(f"wrote {path}: {terminal.pluralize(len(drafts), 'source')}; edit it, then")
+    root_option = [] if data == Path("data") else ["--data", data]
+    lines += [f"  {terminal.format_command(verb, recipe.name, *root_option)}" for verb in ("plan", "run")]
+    terminal.echo("\n".join(lines))
 
 
 def _raise_if_exists(path: Path) -> None:
@@ -244,9 +238,9 @@ def _raise_if_exists(path: Path) -> None:
 
 
 def recipes(
-    data: Root = Path("data"),
+    data: terminal.Root = Path("data"),
     schema: Annotated[str | None, typer.Option(help="Print a system's JSON Schema, such as stage_a.")] = None,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """List all recipes with their state.
 
@@ -256,34 +250,21 @@ def recipes(
         if schema not in SYSTEMS.pages:
             what = f"must be one of {', '.join(SYSTEMS.pages)}, got {schema!r}"
             raise UsageError(what, "--schema", "choose one of these")
-        echo(json.dumps(SYSTEMS.recipe_class(schema).model_json_schema(), indent=1))
+        terminal.echo(json.dumps(SYSTEMS.recipe_class(schema).model_json_schema(), indent=1))
         return
-    rows = [_recipe_row(RecipeStatus.try_read(name, path, data)) for name, path in recipe_paths(data).items()]
-    cells = [(row["recipe"], row["state"], str(row["path"])) for row in rows]
-    print_answer(as_json, rows, align([("recipe", "artifacts", "file"), *cells]))
-
-
-def _recipe_row(recipe: RecipeStatus) -> dict[str, Any]:
-    counts = Counter(entry.display_state for entry in recipe.artifacts)
-    state = ", ".join(f"{count} {condition}" for condition, count in counts.items())
-    return {
-        "recipe": recipe.name,
-        "path": recipe.path,
-        "artifacts": counts,
-        "error": recipe.error,
-        "state": "cannot be read" if recipe.error else state,
-    }
+    rows = []
+    for name, path in recipe_paths(data).items():
+        known = RecipeStatus.try_read(name, path, data)
+        counts = Counter(entry.display_state for entry in known.artifacts)
+        state = "cannot be read" if known.error else ", ".join(f"{count} {state}" for state, count in counts.items())
+        rows.append({"recipe": name, "path": path, "artifacts": counts, "error": known.error, "state": state})
+    cells = [(str(row["recipe"]), str(row["state"]), str(row["path"])) for row in rows]
+    terminal.print_answer(as_json, rows, terminal.align([("recipe", "artifacts", "file"), *cells]))
 
 
 def _source_name(text: str) -> str:
     """Turn a text into a name that recipes accept; empty if no character is valid."""
     return slugify(text).lstrip("_.-")
-
-
-def _data_root_exclusion(folder: Path, data_root: Path) -> tuple[str, ...]:
-    """Return a pattern that excludes the data root; () if it is not inside `folder`."""
-    root, top = data_root.resolve(), folder.resolve()
-    return (glob.escape(str(root.relative_to(top))),) if top in root.parents else ()
 
 
 def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
@@ -297,6 +278,6 @@ def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
         for number, (key, value) in enumerate(content.items()):
             note = f"  # {to_one_line(draft.notes[key])}" if key in draft.notes else ""
             yield f"{'  - ' if number == 0 else '    '}{key}: {inline_yaml(value)}{note}"
-        yield from () if "filters" in content else [f"    {_FILTERS_HINT}"]
-        yield f"    {_REJECTS_HINT}"
+        yield from () if "filters" in content else [_FILTERS_HINT]
+        yield _REJECTS_HINT
         yield ""

@@ -71,8 +71,7 @@ class BuildOptions(BuildFlags):
 
         Raise UsageError if the root is a file, an artifact or a folder inside an artifact.
         """
-        folder = resolve_data_root(self.out_dir, "--out-dir")
-        return replace(self, out_dir=folder)
+        return replace(self, out_dir=resolve_data_root(self.out_dir, "--out-dir"))
 
     @functools.cached_property
     def run(self) -> Run:
@@ -259,21 +258,17 @@ def _format_row(row: Mapping[str, Any]) -> str:
         f"{_format_count(count)} {name[: -1 if count == 1 else None]}" for name, count in row["counts"].items()
     )
     lost_rows = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
-    lost_rows = f"other rows: {lost_rows}" if lost_rows else ""
     published = f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
-    counts = "; ".join(filter(None, (counts, lost_rows, published)))
+    counts = "; ".join(filter(None, (counts, lost_rows and f"other rows: {lost_rows}", published)))
     state = "built" if row["was_built"] else "others" if row["was_built_by_others"] else row["state"]
     digest = f"  {row['digest'] or 'not built'}" if os.environ.get(terminal.VERBOSE_VARIABLE) else ""
     return f"{state:8} {row['folder']}{digest}  {counts}".rstrip()
 
 
 def _format_count(count: object) -> str:
-    match count:
-        case dict():
-            return " + ".join(f"{value:,} {name}" for name, value in count.items())
-        case int():
-            return f"{count:,}"
-    return str(count)
+    if isinstance(count, dict):
+        return " + ".join(f"{value:,} {name}" for name, value in count.items())
+    return f"{count:,}" if isinstance(count, int) else str(count)
 
 
 def build_targets(

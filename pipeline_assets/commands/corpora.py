@@ -16,14 +16,8 @@ from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.commands.build import ArtifactFormatter, BuildFlags, build_targets, resolve_output_folder
-from pipeline_assets.commands.inputs import (
-    SealedInputs,
-    find_data_root_above,
-    sealed_folders,
-    sealed_target,
-    upstream_targets,
-)
-from pipeline_assets.commands.lines import artifact_lines
+from pipeline_assets.commands.inputs import SealedInputs, sealed_folders, sealed_target, upstream_targets
+from pipeline_assets.commands.lines import artifact_lines, lines_with_losses
 from pipeline_assets.commands.options import (
     RecipeContent,
     SectionOptions,
@@ -42,7 +36,7 @@ from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import add_missing_weight
-from pipeline_assets.spine.artifact import Artifact, open_artifact
+from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml, sections_at
@@ -79,7 +73,7 @@ class FolderOptions(BuildFlags):
     @property
     def root(self) -> Path:
         """Data root that contains the folder, else the folder's parent."""
-        return find_data_root_above(self.folder)
+        return find_data_root(self.folder) or self.folder.parent
 
     @property
     def relative_folder(self) -> Path:
@@ -147,10 +141,7 @@ def signatures(
 
 
 def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
-    """Return the keys of section `near` that a proposer (minhash or faiss) uses.
-
-    Raise UsageError if an option sets a key that only the other proposer has.
-    """
+    """Return the keys of `near` that a proposer uses; UsageError for one of only the other."""
     other, section = ("faiss", BinarySketchRecipe) if proposer == "minhash" else ("minhash", MinHashRecipe)
     unused = [key for key in typed_keys(section) if key not in near_keys.get(proposer, {})]
     _raise_if_typed(unused, f"near.{other}", f"--proposer {other}")
@@ -223,21 +214,20 @@ def pack(
         section = PackSection.from_mapping(keys, file)
         corpora = corpora or _recipe_corpora(content, file, section, options.root)
         target = stage_a.packed_target(section, options.folder.name, options.relative_folder, corpora)
-        options.build(target, _packed_lines)
+        options.build(target, lines_with_losses)
 
 
 def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bool = False) -> RecipeContent:
     """Return section `name` of a recipe, or of a file that has only this section.
 
-    Return {} if the section is optional and missing from a recipe. Raise UsageError for any other missing section. A
-    file without the key `system` is not a recipe; raise UsageError if such a file has a key next to the section.
+    A recipe, which has the key `system`, may lack an optional section; the result is then {}.
     """
-    section = content.get(name)
-    if section is None and is_optional and "system" in content:
+    is_recipe, section = "system" in content, content.get(name)
+    if section is None and is_optional and is_recipe:
         section = {}
     if not isinstance(section, dict):
         raise UsageError(f"section `{name}` not found", file, f"write `key: value` lines below `{name}:`")
-    if "system" not in content and (other_keys := sorted(content.keys() - {name})):
+    if not is_recipe and (other_keys := sorted(content.keys() - {name})):
         fix = "pass it as --input" if other_keys[0] == "input" else f"move it into `{name}`, or remove it"
         raise UsageError(f"expected only the section `{name}`, got `{other_keys[0]}` too", file, fix)
     return section
@@ -252,21 +242,12 @@ def _source_names(content: RecipeContent, corpora: Sequence[Target]) -> list[str
 
 
 def _recipe_corpora(content: RecipeContent, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the inputs of a recipe's packed set, else the recipe's final targets.
-
-    Raise UsageError if `content` is not a recipe.
-    """
+    """Return the inputs of a recipe's packed set, else the recipe's final targets."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
     packed = [target for target in recipe.targets() if target.kind.name == stage_a.PACKED.name]
     return packed[0].upstream if packed else recipe.final_targets()
-
-
-def _packed_lines(packed: Artifact) -> Iterator[str]:
-    yield from artifact_lines(packed)
-    if packed.manifest.kind == stage_a.PACKED.name:
-        yield from (f"  {source}: {losses}" for source, losses in (read_losses(packed.manifest) or {}).items())
 
 
 def report(

@@ -75,7 +75,7 @@ def dropped(
 def _locate_rows(
     artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, reads_text: bool
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
-    """Yield each row with its place and its text; the text is None if unknown.
+    """Yield each row with its place, and its text if known.
 
     The place is in the source file if known, else in the file that the artifact recorded. The text comes from an input
     or, if `reads_text`, a local source file. If an input has the document, add the document's id and source to the row.

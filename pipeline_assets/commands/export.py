@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,11 +11,10 @@ import typer
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands.build import build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import sealed_target, warn_of_listed_rows
-from pipeline_assets.commands.lines import artifact_lines
+from pipeline_assets.commands.lines import lines_with_losses
 from pipeline_assets.commands.options import SetsKeys
 from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes, pluralize, print_lines
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
-from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.artifact import Artifact, check_record_path
@@ -68,12 +67,8 @@ def export(
     from pipeline_assets.build.rows.export import raise_if_exists
     from pipeline_assets.build.rows.row_stores import open_rows
 
-    values = {
-        "tokenizer": tokenizer,
-        "end_of_document": end_of_document,
-        "max_unknown_fraction": max_unknown_fraction,
-        "seq_len": seq_len,
-    }
+    values: dict[str, Any] = {"tokenizer": tokenizer, "end_of_document": end_of_document}
+    values |= {"max_unknown_fraction": max_unknown_fraction, "seq_len": seq_len}
     options = {name: value for name, value in values.items() if value is not None}
     root = data_root(folder, data)
     require_manifest(folder)
@@ -81,9 +76,11 @@ def export(
     resolve_output_folder(out)  # raises if it is inside an artifact
     store, run = open_rows(folder, SYSTEMS.kinds, Lineage(root)), Run.from_settings(root, os.environ)
     warn_of_listed_rows(folder, root)
-    if to == "parquet" or to == "jsonl" or to == "hf":
+    if to in ("parquet", "jsonl", "hf"):
         _raise_if_unused(to, options, frozenset())
-        _raise_if_among_artifacts(out, root)
+        if any(out.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
+            fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
+            raise UsageError("a copy in this folder would be taken for its artifact", out, fix)
         with forbid_replacement(folder):
             exported = export_rows(store, to, out, run.settings.zstd_level)
         written = format_bytes(exported.bytes)
@@ -95,9 +92,12 @@ def export(
     if not target.matches_recipe(root):
         raise_if_exists(out)
     try:
-        exported_tokens = build_targets([target], run, format_lines=_export_lines)
+        exported_tokens = build_targets([target], run, format_lines=lines_with_losses)
         limit = LossLimit() if max_unknown_fraction is None else LossLimit(str(max_unknown_fraction))
-        _check_losses(exported_tokens, limit, out)
+        verdict = limit.evaluate(exported_tokens.manifest)
+        if not verdict.passed and not verdict.is_minor:
+            raise InputError(verdict.because, out, "or raise `max_unknown_fraction`")
+        print_lines([] if verdict.passed else [f"WARNING: {verdict.because}"], err=True)
     finally:  # leave no check record and no lock next to the folder
         with contextlib.suppress(InputError, OSError), locked(out.absolute()) as lock:
             durable.remove(check_record_path(out))
@@ -111,27 +111,6 @@ def _warn_of_repeated_rows(artifact: Artifact, row_count: int) -> None:
     if repeats > 0:
         what = f"{repeats:,} of {row_count:,} rows repeat rows that are in several pools or subsets"
         echo(f"warning: {what}; each pool or subset has its own folder in {artifact.folder}", err=True)
-
-
-def _raise_if_among_artifacts(output_folder: Path, root: Path) -> None:
-    """Raise UsageError for a folder in which commands look for artifacts."""
-    if any(output_folder.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
-        fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
-        raise UsageError("a copy in this folder would be taken for its artifact", output_folder, fix)
-
-
-def _export_lines(exported: Artifact) -> Iterator[str]:
-    yield from artifact_lines(exported)
-    yield from (f"  {source}: {losses}" for source, losses in (read_losses(exported.manifest) or {}).items())
-
-
-def _check_losses(exported: Artifact, limit: LossLimit, output_folder: Path) -> None:
-    """Raise InputError if the tokenizer's losses exceed the limit; warn above 0.1 %."""
-    verdict = limit.evaluate(exported.manifest)
-    if not verdict.passed and not verdict.is_minor:
-        raise InputError(verdict.because, output_folder, "or raise `max_unknown_fraction`")
-    if not verdict.passed:
-        print_lines([f"WARNING: {verdict.because}"], err=True)
 
 
 def _export_target(store: "RowStore", export_format: str, output_folder: Path, options: dict[str, Any]) -> "Target":

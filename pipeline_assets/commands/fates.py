@@ -104,10 +104,7 @@ def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Format a row's place in its source file.
-
-    If the file's listing is missing, use the row number or byte offset instead of the line number.
-    """
+    """Format a row's place in its source file, without a line number if the listing is missing."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row_position
 
@@ -183,10 +180,7 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
 
 
 def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | None, str]:
-    """Return a document's heading line, its text, and a line with an excerpt.
-
-    If the document's source is missing, the text is None, and the last line has an error message instead.
-    """
+    """Return a document's heading, its text, and an excerpt, or None and an error if its source is missing."""
     from pipeline_assets.build.rows.source_listing import find_listing
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.dedup.decision import read_document

@@ -104,7 +104,11 @@ def _selector_values(
     if ids_file is not None:
         yield from (("id", line.strip()) for line in _read_text(ids_file).split("\n") if line.strip())
     yield from (("text", _read_text(path)) for path in text_files)
-    yield from (_url_value(url) for url in urls if "*" not in url)
+    for url in (url for url in urls if "*" not in url):
+        host, _ = split_url(url)
+        if not host or " " in host:
+            raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")
+        yield ("url", url) if "/" in url else ("host", host)
     for source in sources:
         yield from _source_values(source, stores)
 
@@ -112,10 +116,7 @@ def _selector_values(
 def _find_matching_rows(
     values: "Sequence[SelectorValue]", url_patterns: Sequence[str], stores: "RowStores"
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
-    """Find the rows that match values or patterns.
-
-    Return `values` with the values of the matching rows added; the output as JSON; the output as lines.
-    """
+    """Find the rows that match values or patterns; return `values` with theirs, JSON and lines."""
     from pipeline_assets.build import forgetting
 
     listed = read_removals(stores.lineage.root, applied_positions(stores.lineage.manifests.values()))
@@ -147,10 +148,9 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
 
 
 def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str | None], list[str]]:
-    """Return unsearchable artifacts, each with a reason, and the lines to print.
+    """Return unsearchable artifacts that are not in `affected`, and the lines to print.
 
-    The reason is the name of a missing input. It is None for an artifact built from files to which the removal
-    list is not applied, such as published pools. Artifacts in `affected` are omitted.
+    Each artifact has the name of a missing input; None if the removal list is not applied to its files.
     """
     unsearchable = stores.find_unsearchable(affected)
     found: dict[str, str | None] = {str(path): missing for path, missing in unsearchable.items()}
@@ -158,9 +158,8 @@ def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple
     advice = ["they may contain forgotten rows: run their recipes with --replace, or remove them"] if names else []
     skipped = {*found, *map(str, affected)}
     unlisted = [folder for folder in map(str, stores.find_unsourced()) if folder not in skipped]
-    names += [
-        f"{folder}  built from published pools, or files that are not read through the list" for folder in unlisted
-    ]
+    files = "published pools, or files that are not read through the list"
+    names += [f"{folder}  built from {files}" for folder in unlisted]
     if unlisted:
         advice.append("they may contain forgotten rows: pin the rebuilt pools, and run their recipes, or remove them")
     lines = [*_name_lines(names, "unsearchable artifact"), *advice] if names else []
@@ -170,11 +169,7 @@ def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple
 def _clean_remnants(
     stores: "RowStores", affected_folders: Collection[Path], applies: bool, keeps_artifacts: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Find folders that may contain forgotten rows, and remove them if `applies`.
-
-    If `keeps_artifacts`, skip artifacts. List folders that only the user can remove, but do not remove them. Return the
-    command's output as JSON content and as lines.
-    """
+    """Find folders that may contain forgotten rows, and remove them if `applies`; return JSON and lines."""
     from pipeline_assets.build.remnants import find_remnants, remove_remnants
 
     found = [entry for entry in find_remnants(stores, affected_folders) if not (keeps_artifacts and entry.is_artifact)]
@@ -190,10 +185,7 @@ def _clean_remnants(
 
 
 def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
-    """Find forgotten rows in a hub dataset's commits; remove them if `applies`.
-
-    With `keeps_history`, nothing is removed. Print the result, and exit with status 1 if rows remain.
-    """
+    """Find forgotten rows in a hub dataset's commits, and remove them if `applies` and not `keeps_history`."""
     from pipeline_assets.build.run import open_hub
     from pipeline_assets.corpus.publishing import hub_repo
     from pipeline_assets.corpus.publishing.repo_search import RepoSearch
@@ -208,10 +200,10 @@ def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_hist
     repo = hub_repo.HubRepo.open(dataset, open_hub(root, os.environ), hub_repo.hf_token(os.environ))
     record = root / REMOVALS_FOLDER / "published" / f"{dataset.replace('/', '--')}.json"
     search = RepoSearch(removals, load_encoder(VOCABULARY_SHA256).decode, record.with_suffix(".downloads"))
-    now, options = functools.partial(datetime.datetime.now, datetime.UTC), {"applies": applies}
+    now, dates = functools.partial(datetime.datetime.now, datetime.UTC), entry_dates(root)
     with repo.limit_requests(), locked(record):
         repo.check_token()
-        removal = unpublish(repo, search, record, entry_dates(root), now, **options, keeps_history=keeps_history)
+        removal = unpublish(repo, search, record, dates, now, applies=applies, keeps_history=keeps_history)
     commits = len({*itertools.chain(*removal.commits.values())})
     lines = [f"{removal.repo}: {terminal.pluralize(commits, 'commit')} of {', '.join(removal.commits) or 'no branch'}"]
     if removal.certificate and not keeps_history:
@@ -226,8 +218,8 @@ def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_hist
         lines.append("nothing was changed; to remove the rows from the history, add --apply")
     lines.append(f"cannot be reached: {', '.join(removal.unreachable)}")
     if removal.certificate:
-        dates = f"requested {removal.requested}, proved" if removal.requested else "no entry was found, proved"
-        lines.append(f"{dates} {removal.proved}: {record.with_name(removal.certificate)}")
+        requested = f"requested {removal.requested}" if removal.requested else "no entry was found"
+        lines.append(f"{requested}, proved {removal.proved}: {record.with_name(removal.certificate)}")
     terminal.print_answer(as_json, removal, lines)
     if removal.remaining:
         raise typer.Exit(1)
@@ -252,19 +244,8 @@ def _read_text(path: Path) -> str:
     return text
 
 
-def _url_value(url: str) -> "SelectorValue":
-    """Return ('url', URL) or ('host', host); raise UsageError for any other text."""
-    host, _ = split_url(url)
-    if not host or " " in host:
-        raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")
-    return ("url", url) if "/" in url else ("host", host)
-
-
 def _source_values(source: str, stores: "RowStores") -> "Iterator[SelectorValue]":
-    """Yield ('id', …) and ('text', …) for each document that a source row became.
-
-    Raise UsageError if no document was read from `source`.
-    """
+    """Yield ('id', …) and ('text', …) for each document that a source row became."""
     from pipeline_assets.build.rows.follow import follow_source, source_files
     from pipeline_assets.build.rows.source_row import parse_row_address
 

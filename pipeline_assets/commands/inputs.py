@@ -2,6 +2,7 @@
 
 import fnmatch
 import glob
+import itertools
 import os
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -129,8 +130,7 @@ def hub_source_section(
     if is_json_lines(first):
         names = [*head_columns(hub, dataset, commit, first)]
     else:
-        metadata, _ = read_footer(hub, dataset, commit, first)
-        names = metadata.schema.to_arrow_schema().names
+        names = read_footer(hub, dataset, commit, first)[0].schema.to_arrow_schema().names
     if text_column not in names:
         fix = "set `sources.0.columns.text` in the recipe to the column that holds the text"
         raise UsageError(f"column `{text_column}` not found among {', '.join(names)}", where, fix)
@@ -162,7 +162,7 @@ def recipe_patterns(card_patterns: Sequence[str], files: Sequence[str], listed_p
     """
     converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in card_patterns]
     matches = [path for path in listed_paths if any(fnmatch.fnmatchcase(path, pattern) for pattern in converted)]
-    return converted if matches == list(files) else [glob.escape(path) for path in files]
+    return converted if matches == list(files) else [*map(glob.escape, files)]
 
 
 def slugify(text: str) -> str:
@@ -197,13 +197,10 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _find_sealed_folder(matched_path: Path) -> Path | None:
-    """Return the sealed folder to which a path belongs; None if it belongs to none.
-
-    The path may be the folder, its sibling FOLDER.manifest.json, or a file in the folder or one level deeper.
-    """
-    sibling = matched_path.with_name(matched_path.name.removesuffix(f".{MANIFEST_FILE}"))
+    """Return the sealed folder of a path: itself, or for a file its sibling or one of two parents."""
     folders = [matched_path]
     if matched_path.is_file():
+        sibling = matched_path.with_name(matched_path.name.removesuffix(f".{MANIFEST_FILE}"))
         folders += [sibling, matched_path.parent, matched_path.parent.parent]
     return next((folder for folder in folders if (folder / MANIFEST_FILE).is_file()), None)
 
@@ -220,9 +217,9 @@ def warn_of_unsearchable(stores: "RowStores") -> None:
     """Warn of artifacts whose rows cannot be searched, because an input is missing."""
     if found := stores.find_unsearchable():
         folder, missing = next(iter(found.items()))
-        subject = f"{folder} and {len(found) - 1:,} more" if len(found) > 1 else f"{folder}"
+        more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
         what = f"{missing}, from which it was built, is missing"
-        echo(f"warning: rows cannot be followed to {subject}: {what}", err=True)
+        echo(f"warning: rows cannot be followed to {folder}{more}: {what}", err=True)
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
@@ -235,7 +232,7 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
         raise UsageError(f"expected a {expected}, got a {manifest.kind}", folder, "choose another folder")
     upstream = upstream_targets(artifact, *SYSTEMS.kinds.values()) if kind.name in _KINDS_READ_WITH_UPSTREAM else []
     target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_external=True)
-    external = kind.external_inputs(manifest, find_data_root_above(folder))
+    external = kind.external_inputs(manifest, find_data_root(folder) or folder.parent)
     partition = manifest.name.partition("/")[2] or None
     return replace(target, partition=partition, folder=folder.absolute(), copy_name=None, external_inputs=external)
 
@@ -245,15 +242,10 @@ def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
 
     Raise InputError if an input is missing or damaged.
     """
-    lineage, names = Lineage(find_data_root_above(artifact.folder)), {kind.name for kind in kinds}
-    inputs = artifact.manifest.identity.upstream
+    lineage = Lineage(find_data_root(artifact.folder) or artifact.folder.parent)
+    inputs, names = artifact.manifest.identity.upstream, {kind.name for kind in kinds}
     digests = [entry["digest"] for entry in inputs if "/".join(entry["name"].split("/")[:2]) in names]
     return [sealed_target(lineage.open_by_digest(digest).folder, *kinds) for digest in digests]
-
-
-def find_data_root_above(folder: Path) -> Path:
-    """Return the data root that contains a folder, else the folder's parent."""
-    return find_data_root(folder) or folder.parent
 
 
 def manifests_below(folder: Path) -> Iterator[tuple[Path, Manifest]]:
@@ -271,12 +263,9 @@ def sealed_targets(folder: Path, *kinds: Kind) -> dict[str, Target]:
     """Return artifacts below a folder by role; raise UsageError if a role repeats."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
-    for sealed, manifest in manifests_below(folder):
-        if manifest.kind not in names:
-            continue
+    for sealed in (path for path, manifest in manifests_below(folder) if manifest.kind in names):
         target = sealed_target(sealed, *kinds)
-        earlier = targets.setdefault(target.role, target)
-        if earlier is not target:
+        if (earlier := targets.setdefault(target.role, target)) is not target:
             what = f"{target.role} is sealed both here and in {earlier.folder}"
             raise UsageError(what, sealed, "pass a folder that holds only one recipe's artifacts")
     return targets
@@ -300,11 +289,8 @@ def folder_and_patterns(inputs: Sequence[str], folder_pattern: str) -> tuple[Pat
             raise UsageError("only local files are read here", text, fix)
         else:
             raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")
-    folder = Path(os.path.commonpath([_folder_before_wildcard(pattern) for pattern in patterns]))
+    fixed_parts = (
+        itertools.takewhile(_WILDCARDS.isdisjoint, PurePosixPath(pattern).parts[:-1]) for pattern in patterns
+    )
+    folder = Path(os.path.commonpath([PurePosixPath(*parts) for parts in fixed_parts]))
     return folder, [PurePosixPath(pattern).relative_to(folder).as_posix() for pattern in patterns]
-
-
-def _folder_before_wildcard(pattern: str) -> str:
-    parts = PurePosixPath(pattern).parts[:-1]
-    fixed = next((number for number, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts))
-    return str(PurePosixPath(*parts[:fixed]))

@@ -5,6 +5,7 @@ from typing import Any
 
 from pipeline_assets.commands.terminal import align, pluralize
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
+from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.spine.artifact import Artifact
 
 _READABLE_SUFFIXES = (".json", ".md")
@@ -32,6 +33,12 @@ def artifact_lines(artifact: Artifact) -> Iterator[str]:
     readable = [file.path for file in identity.files if file.path.endswith(_READABLE_SUFFIXES)]
     pages = [file.path for file in artifact.manifest.storage if file.path.endswith(".html")]
     yield from (f"  {artifact.path(path)}" for path in (*readable, *pages))
+
+
+def lines_with_losses(artifact: Artifact) -> Iterator[str]:
+    """Yield an artifact's summary lines, then a tokenizer's losses of each source's text."""
+    yield from artifact_lines(artifact)
+    yield from (f"  {source}: {losses}" for source, losses in (read_losses(artifact.manifest) or {}).items())
 
 
 def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:

@@ -82,12 +82,10 @@ def pools(
     targets = nemotron.pool_targets("pools", kept, PoolsRecipe.model_validate({}), None)
 
     options.build_targets(targets, artifact_lines)
-    commands = (
-        format_command("nemotron", "publish", f"OWNER/{target.partition}", options.out_dir / target.folder)
-        for target in targets
-        if target.kind.name == nemotron.CANDIDATE_POOLS.name
-    )
-    print_lines(["to publish them, with HF_TOKEN set:", *(f"  {command}" for command in commands)])
+    print_lines(["to publish them, with HF_TOKEN set:"])
+    for target in (target for target in targets if target.kind.name == nemotron.CANDIDATE_POOLS.name):
+        repo, folder = f"OWNER/{target.partition}", options.out_dir / target.folder
+        print_lines([f"  {format_command('nemotron', 'publish', repo, folder)}"])
 
 
 def run_all(
@@ -109,14 +107,13 @@ def run_all(
     known = nemotron.NemotronRecipe.read(recipe_file).datasets if recipe_file.exists() and not options.replace else ()
     pinned = {section.dataset: section for section in known if section.revision != UNPINNED}
     for section in content["datasets"]:
-        earlier = pinned.get(section["dataset"])
-        if earlier is not None:
+        if (earlier := pinned.get(section["dataset"])) is not None:
             section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
         else:
             section |= _head_keys(section, options.run.require_hub("a dataset"))
-        efforts = set(dataset_section.EFFORTS.get(section["dataset"], {}).values())
+        efforts, splits = set(dataset_section.EFFORTS.get(section["dataset"], {}).values()), section["splits"]
         section["reasoning_effort"] = {
-            split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
+            split: effort for split in splits for effort in efforts if split.startswith(effort)
         }
         echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}
@@ -136,11 +133,7 @@ def _affects_one_dataset(error: InputError) -> bool:
 
 
 def _head_keys(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return recipe keys for a dataset's latest commit: `revision` and `splits`.
-
-    If an error affects only this dataset, print it and omit `splits`; raise other errors. `revision` is UNPINNED if the
-    latest commit cannot be found.
-    """
+    """Return `revision` and `splits` of a dataset's latest commit; omit `splits` if they cannot be listed."""
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])
@@ -155,17 +148,10 @@ def _head_keys(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 
 
 def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
-    """Build a report on datasets with up-to-date pools; print the missing datasets.
-
-    Do nothing if no pools are up to date.
-    """
-    pools = [
-        target
-        for target in recipe.targets()
-        if target.kind.name == nemotron.CANDIDATE_POOLS.name and target.is_up_to_date(run.root)
-    ]
-    missing = {dataset_key(section.dataset) for section in recipe.datasets} - {str(pool.partition) for pool in pools}
-    if pools:
+    """Build a report on datasets with up-to-date pools, if any; print the missing datasets."""
+    all_pools = [target for target in recipe.targets() if target.kind.name == nemotron.CANDIDATE_POOLS.name]
+    if pools := [target for target in all_pools if target.is_up_to_date(run.root)]:
+        missing = {dataset_key(section.dataset) for section in recipe.datasets} - {pool.partition for pool in pools}
         report = nemotron.POOL_REPORT.target(f"{recipe.name}_partial", {}, pools)
         artifact = build_targets([report], replace(run, replace=True))
         print_lines([f"{artifact.folder}  without {', '.join(sorted(missing))}"])
@@ -180,14 +166,13 @@ def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
     for layout in [target for target in targets.values() if target.kind.name == nemotron.HF_LAYOUT.name]:
         for rows in upstream_targets(open_artifact(layout.folder), nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS):
             targets.setdefault(rows.role, rows)
-    deduplicated = {
-        target.partition: target for target in targets.values() if target.kind.name == nemotron.DEDUPLICATED.name
-    }
+    deduplicated = [target for target in targets.values() if target.kind.name == nemotron.DEDUPLICATED.name]
     normalised = [target for target in targets.values() if target.kind.name == nemotron.NORMALIZED_SHARDS.name]
     if not deduplicated and not normalised:
         fix = "choose an output folder of `nemotron normalize` or `run`"
         raise UsageError("no sealed rows found", folder, fix)
-    return [*deduplicated.values()], [target for target in normalised if target.partition not in deduplicated]
+    splits = {target.partition for target in deduplicated}
+    return deduplicated, [target for target in normalised if target.partition not in splits]
 
 
 def _build_dataset(

@@ -22,8 +22,11 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     built = [(kind, Artifact(folder, manifest)) for kind, folder, manifest in sealed if manifest is not None]
     reports = [artifact.folder / REPORT_HTML for _, artifact in built if (artifact.folder / REPORT_HTML).is_file()]
     yield from (f"report  {report}" for report in reports[-1:])
-    with_rows = ((kind.row_store_class, artifact) for kind, artifact in built if _row_count(artifact))
-    stores = [(row_store, artifact) for row_store, artifact in with_rows if row_store is not None]
+    stores = [
+        (kind.row_store_class, artifact)
+        for kind, artifact in built
+        if kind.row_store_class is not None and any(file.rows for file in artifact.manifest.identity.files)
+    ]
     if not stores:
         return
     last = stores[-1][1].folder
@@ -31,17 +34,12 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     by_loss = sorted(stores, key=lambda entry: (entry[0].reads_sources, -_lost_row_count(entry[1])))
     candidates = (artifact for _, artifact in by_loss if _lost_row_count(artifact))
     lossy = next((artifact for artifact in candidates if any(dropped_rows(artifact))), None)
-    sets = [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"]
-    for folder in sets[-1:]:
+    for folder in [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"][-1:]:
         yield f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {_TORCH_HINT}'
     yield "next steps:"
     yield f"  {format_command('dropped', lossy.folder) if lossy else format_command('verify', last, '--upstream')}"
     yield f"  {format_command('peek', last)}"
     yield f"  {format_command('trace', last, '--row', 0)}"
-
-
-def _row_count(artifact: Artifact) -> int:
-    return sum(file.rows or 0 for file in artifact.manifest.identity.files)
 
 
 def _lost_row_count(artifact: Artifact) -> int:

@@ -62,7 +62,6 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     hints = get_type_hints(function, include_extras=True)
     flat_parameters: dict[str, inspect.Parameter] = {}
     options: dict[str, str] = {}
-    names: dict[str, str] = {}
     parts: dict[str, Callable[[RecipeContent], object]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         marks = get_args(hints[name])
@@ -78,8 +77,13 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
         else:
             flat_parameters[name] = _parameter(name, hints[name], parameter.default)
             parts[name] = operator.itemgetter(name)
-    for option in flat_parameters.values():
-        names |= _options_by_key(option)
+    names = {
+        key: _option_name(parameter.name)
+        for parameter in flat_parameters.values()
+        for mark in get_args(parameter.annotation)
+        if isinstance(mark, SetsKeys)
+        for key in mark.keys
+    }
     option_for = option_finder(options, names)
     settings = {field.name: field for field in signature_parameters(Settings) if field.name not in flat_parameters}
     flat_parameters |= settings
@@ -121,20 +125,11 @@ def typed_keys(section: type[pydantic.BaseModel]) -> list[str]:
 
 
 def _find_root(values: Mapping[str, object]) -> Path:
-    """Return the data root or output folder among a command's values, or the default.
-
-    The default is the data root of the command's artifact, else CORPUSMILL_DATA, else `data`.
-    """
+    """Return the data root or output folder in `values`; by default, as `data_root` does."""
     folders = (values.get(name) for name in ("data", "out_dir", "output_dir", "out"))
     typed, artifact = next((folder for folder in folders if isinstance(folder, Path)), None), values.get("folder")
     found = find_data_root(artifact) if isinstance(artifact, Path) else None
     return typed or found or Path(os.environ.get("CORPUSMILL_DATA") or "data")
-
-
-def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:
-    """Map the recipe keys in a parameter's `SetsKeys` to the parameter's option."""
-    keys = [key for mark in get_args(parameter.annotation) if isinstance(mark, SetsKeys) for key in mark.keys]
-    return dict.fromkeys(keys, _option_name(parameter.name))
 
 
 def option_finder(by_section_key: Mapping[str, str], by_full_key: Mapping[str, str]) -> OptionFinder:
@@ -184,15 +179,12 @@ def _key_options(section_options: SectionOptions) -> Iterator[_KeyOption]:
 
 
 def _option_default(field: FieldInfo, option: Option) -> object:
-    """Return an option's own default, or the default of its recipe key.
-
-    Return `Parameter.empty` if the key is required. Return None if the default of the key is not a bool, int or str:
-    the section applies such a default itself.
-    """
+    """Return an option's own default, or its key's; `Parameter.empty` if the key is required."""
     if option.default is not ...:
         return option.default
     if field.is_required():
         return inspect.Parameter.empty
+    # The section itself applies a default of another type.
     return field.default if isinstance(field.default, bool | int | str) else None
 
 

@@ -80,10 +80,8 @@ def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
 
 
 def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]]) -> Iterator[terminal.Line]:
-    """Yield the lines of a conversation; mark the messages that count in the loss.
-
-    Lines are tuples, because the terminal colours a plain string if its first word is a state, such as `failed`.
-    """
+    """Yield the lines of a conversation; mark the messages that count in the loss."""
+    # Lines are tuples, because the terminal colours a plain string if its first word is a state, such as `failed`.
     for (message, _, span, body), counts in messages:
         colour, content = _COLOURS_BY_ROLE.get(message.role, "magenta"), text[body.start : body.stop]
         lines = content[:_MAX_CHARACTERS].translate(VISIBLE_TABLE).split("\n") if content else []

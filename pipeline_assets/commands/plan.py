@@ -17,7 +17,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import open_interactive_hub
-from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, SourceEstimate
+from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
@@ -77,7 +77,7 @@ def _plan_json(recipe_plan: RecipePlan, root: Path) -> dict[str, Any]:
         "mixture": None if recipe_plan.mixture is None else asdict(recipe_plan.mixture),
         "kept_work_bytes": recipe_plan.kept_bytes,
         "room": [vars(check) | {"fits": check.fits} for check in recipe_plan.disk_checks],
-        "warnings": _warning_lines(recipe_plan),
+        "warnings": [*_warning_lines(recipe_plan)],
     }
 
 
@@ -93,7 +93,10 @@ def _plan_lines(recipe_plan: RecipePlan, title: str) -> Iterator[str]:
         yield from _kind_lines(kind, artifacts)
     if recipe_plan.mixture is not None:
         yield "mixture, estimated before filters and deduplication"
-        yield from (f"{_INDENT}{_source_line(source)}" for source in recipe_plan.mixture.sources)
+        for source in recipe_plan.mixture.sources:
+            times = f" x {source.max_epochs} epochs" if source.max_epochs != "1" else ""
+            needed = "" if source.needed is None else f", {_format_rounded(source.needed)} needed"
+            yield f"{_INDENT}{source.source}: about {_format_rounded(source.tokens)} tokens{times}{needed}"
         rows = recipe_plan.mixture.possible_rows
         few = {0: "less than one row is", 1: "about 1 row is"}
         yield f"{_INDENT}{few.get(rows, f'about {_format_rounded(rows)} rows are')} possible"
@@ -109,12 +112,6 @@ def _plan_lines(recipe_plan: RecipePlan, title: str) -> Iterator[str]:
             needed = f"{terminal.format_bytes(check.needed)} needed by known figures, " if check.needed else ""
             yield f"{_INDENT}{check.folder}: {needed}{terminal.format_bytes(check.free)} free{fits}"
     yield from (f"WARNING {warning}" for warning in _warning_lines(recipe_plan))
-
-
-def _source_line(source: SourceEstimate) -> str:
-    times = f" x {source.max_epochs} epochs" if source.max_epochs != "1" else ""
-    needed = "" if source.needed is None else f", {_format_rounded(source.needed)} needed"
-    return f"{source.source}: about {_format_rounded(source.tokens)} tokens{times}{needed}"
 
 
 def _format_rounded(number: int) -> str:
@@ -133,22 +130,15 @@ def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
             yield f"{short}; {fewer}or raise its max_epochs"
 
 
-def _warning_lines(recipe_plan: RecipePlan) -> list[str]:
-    return [
-        *limit_warnings(recipe_plan),
-        *(_shortage_warnings(recipe_plan.mixture) if recipe_plan.mixture is not None else ()),
-        *(
-            f"{name} has about {_format_rounded(tokens)} tokens fewer than the segments need; request fewer tokens, "
-            f"or give {name} less weight"
-            for name, tokens in recipe_plan.missing_segment_tokens.items()
-        ),
-        *(
-            f"{check.folder}: needs {terminal.format_bytes(check.needed)}, but only "
-            f"{terminal.format_bytes(check.free)} are free; free some, or set another --data"
-            for check in recipe_plan.disk_checks
-            if not check.fits
-        ),
-    ]
+def _warning_lines(recipe_plan: RecipePlan) -> Iterator[str]:
+    yield from limit_warnings(recipe_plan)
+    yield from _shortage_warnings(recipe_plan.mixture) if recipe_plan.mixture is not None else ()
+    for name, tokens in recipe_plan.missing_segment_tokens.items():
+        short = f"{name} has about {_format_rounded(tokens)} tokens fewer than the segments need"
+        yield f"{short}; request fewer tokens, or give {name} less weight"
+    for check in (check for check in recipe_plan.disk_checks if not check.fits):
+        needed, free = terminal.format_bytes(check.needed), terminal.format_bytes(check.free)
+        yield f"{check.folder}: needs {needed}, but only {free} are free; free some, or set another --data"
 
 
 def _kind_lines(kind_name: str, artifact_plans: Sequence[ArtifactPlan]) -> Iterator[str]:
@@ -199,10 +189,7 @@ def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
 
 
 def _format_real_figures(figures: Sequence[FigureOutcome]) -> str:
-    """Format real totals, each with the deviation of the planned total in brackets.
-
-    A figure is omitted from the totals if it has no planned value, or if its real value is 0 or None.
-    """
+    """Format real totals of planned figures, each with the deviation of the planned total."""
     totals = []
     for name in _UNITS_BY_FIGURE:
         pairs = [

@@ -11,16 +11,8 @@ import typer
 
 from pipeline_assets.build.removal_state import lacks_applied_entries, read_removals
 from pipeline_assets.build.run import LOG_EVERY, open_hub
+from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import manifests_below, warn_of_listed_rows
-from pipeline_assets.commands.terminal import (
-    OptionalRoot,
-    data_root,
-    echo,
-    format_bytes,
-    log_to_stderr,
-    pluralize,
-    print_lines,
-)
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
@@ -47,7 +39,7 @@ def publish(
         bool, typer.Option("--allow-unknown-licences", help="Include rows of unknown licence.")
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace files or a card of a different origin.")] = False,
-    data: OptionalRoot = None,
+    data: terminal.OptionalRoot = None,
 ) -> None:
     """Publish a sealed folder as a hub dataset; needs HF_TOKEN.
 
@@ -58,10 +50,10 @@ def publish(
     from pipeline_assets.corpus.publishing.publish import plan_publication
     from pipeline_assets.corpus.publishing.publish import publish as send
 
-    log_to_stderr()
+    terminal.log_to_stderr()
     folder = _find_publishable(folder)
     require_manifest(folder)
-    root = data_root(folder, data)
+    root = terminal.data_root(folder, data)
     hub_repo = HubRepo.open(repo, open_hub(root, os.environ), hf_token(os.environ))
     warn_of_listed_rows(folder, root)
     with forbid_replacement(folder), hub_repo.limit_requests():
@@ -69,20 +61,17 @@ def publish(
         artifact = open_artifact(folder)
         publication = prepare_publication(artifact, hub_repo, allow_unknown_licences=allow_unknown_licences)
         plan = plan_publication(publication, hub_repo, replaces=replace)
-        print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *publication.describe_terms(), *plan.lines()])
+        terminal.print_lines(_repo_lines(hub_repo, plan.parent, owners, public))
+        terminal.print_lines([*publication.describe_terms(), *plan.lines()])
         if not dry_run:
             commit, plan = send(publication, hub_repo, private=not public, replaces=replace)
-            sent = format_bytes(plan.upload_bytes)
-            summary = f"{pluralize(len(plan.commits), 'commit')} created, {sent} sent and read back"
-            print_lines([f"{repo} at {commit}: {summary}" if plan.commits else f"{repo}: already up to date"])
+            sent = terminal.format_bytes(plan.upload_bytes)
+            summary = f"{terminal.pluralize(len(plan.commits), 'commit')} created, {sent} sent and read back"
+            terminal.print_lines([f"{repo} at {commit}: {summary}" if plan.commits else f"{repo}: already up to date"])
 
 
 def _find_publishable(folder: Path) -> Path:
-    """Return the folder if it is sealed, else the only final artifact below it.
-
-    An artifact is final if it is not a direct input of another publishable artifact below the folder. Raise UsageError
-    if there are several final artifacts or none.
-    """
+    """Return the folder if it is sealed, else the only artifact below it that is no other one's input."""
     from pipeline_assets.corpus.publishing.publication import ROW_KINDS
 
     if (folder / MANIFEST_FILE).exists():
@@ -95,7 +84,7 @@ def _find_publishable(folder: Path) -> Path:
     if len(last) > 1:
         names = ", ".join(map(str, last[:_MAX_LISTED]))
         raise UsageError(f"expected one folder to publish, got {len(last)}: {names}", folder, "pass one of them")
-    print_lines([f"publishing {last[0]}"], err=True)
+    terminal.print_lines([f"publishing {last[0]}"], err=True)
     return last[0]
 
 
@@ -115,7 +104,7 @@ def push(
     folder: Annotated[Path, typer.Argument(help="Folder of a sealed artifact.")],
     store: StoreUrl,
     upstream: Annotated[bool, typer.Option("--upstream", help="Push all upstream artifacts too.")] = False,
-    data: OptionalRoot = None,
+    data: terminal.OptionalRoot = None,
 ) -> None:
     """Copy a sealed artifact to an object store, or resume the copy.
 
@@ -124,17 +113,17 @@ def push(
     from pipeline_assets.trust.push import push as push_artifact
 
     require_manifest(folder)
-    root = data_root(folder, data)
+    root = terminal.data_root(folder, data)
     warn_of_listed_rows(folder, root)
     with _open_store(store, root) as opened:
         pushed = push_artifact(folder, root, opened, with_upstream=upstream, log_every_s=LOG_EVERY.read(os.environ))
-    main, count = pushed.ref.artifacts[0], pluralize(pushed.artifacts, "artifact")
+    main, count = pushed.ref.artifacts[0], terminal.pluralize(pushed.artifacts, "artifact")
     state = "new" if pushed.earlier_digest is None else f"was {pushed.earlier_digest}"
     state = "unchanged" if pushed.earlier_digest == main.digest else state
-    sent = f"{format_bytes(pushed.sent_bytes)} sent of {format_bytes(pushed.bytes)} in {count}"
+    sent = f"{terminal.format_bytes(pushed.sent_bytes)} sent of {terminal.format_bytes(pushed.bytes)} in {count}"
     compared = "content" if store.startswith("hf:") else "name and size"
     present = "" if pushed.sent_bytes == pushed.bytes else f"; the rest is in the store, compared by {compared}"
-    echo(f"{main.folder}: {main.digest} ({state}), {sent}{present}")
+    terminal.echo(f"{main.folder}: {main.digest} ({state}), {sent}{present}")
 
 
 def pull(
@@ -143,7 +132,7 @@ def pull(
     ref: Annotated[str | None, typer.Option(help="Name in the store, if FOLDER has another.")] = None,
     upstream: Annotated[bool, typer.Option("--upstream", help="Pull the pushed upstream artifacts too.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another artifact or a damaged one.")] = False,
-    data: OptionalRoot = None,
+    data: terminal.OptionalRoot = None,
 ) -> None:
     """Copy an artifact from an object store; pull again to resume.
 
@@ -163,19 +152,20 @@ def pull(
         found = find_ref(opened, ref, name)
         log_every_s = LOG_EVERY.read(os.environ)
         pulled = pull_all(opened, found, folder, root if upstream else None, replace, log_every_s)
-    main, count = found.artifacts[0], pluralize(pulled.artifacts, "artifact")
+    main, size = found.artifacts[0], terminal.format_bytes(pulled.bytes)
     compared = "intact" if replace else "compared by size (--replace compares the content)"
     present = f"; already present: {pulled.present_artifacts:,}, {compared}" if pulled.present_artifacts else ""
-    echo(f"{folder}: {main.digest} of {main.folder}, {format_bytes(pulled.bytes)} pulled in {count}{present}")
+    pulled_size = f"{size} pulled in {terminal.pluralize(pulled.artifacts, 'artifact')}"
+    terminal.echo(f"{folder}: {main.digest} of {main.folder}, {pulled_size}{present}")
     lacks_upstream = all(entry.is_part_of(main) for entry in found.artifacts)
     if upstream and lacks_upstream and require_manifest(folder).identity.upstream:
         what = "no upstream artifacts were pulled, because none were pushed"
-        echo(f"warning: {main.folder}: {what}; push it with --upstream, then pull again", err=True)
+        terminal.echo(f"warning: {main.folder}: {what}; push it with --upstream, then pull again", err=True)
     removals = read_removals(root)
     if lacking := [manifest for manifest in pulled.manifests if lacks_applied_entries(removals, manifest)]:
         what = f"{lacking[0].kind} {lacking[0].name} was built with entries that the removal list of {root} lacks"
         fix = "put its forgotten rows on this list, or copy the folder `removals` of its data root"
-        echo(f"warning: {what}; before it is built again here, {fix}", err=True)
+        terminal.echo(f"warning: {what}; before it is built again here, {fix}", err=True)
 
 
 @contextlib.contextmanager
@@ -185,14 +175,12 @@ def _open_store(url: str, root: Path) -> Iterator["Store"]:
     from pipeline_assets.corpus.stores.hub_store import HubStore
     from pipeline_assets.corpus.stores.object_store import ObjectStore
 
-    log_to_stderr()
+    terminal.log_to_stderr()
     typed, url = url, url.rstrip("/")
     if ("@" in url and not url.startswith("file:///")) or "?" in url:
         raise UsageError("the URL must not contain credentials or options", "STORE", "set them in the environment")
-    hub = _HUB_URL.fullmatch(url)
-    if hub is not None:
-        token = os.environ.get(HF_TOKEN_VARIABLE) or None
-        repo = HubRepo.open(hub["name"], open_hub(root, os.environ), token)
+    if (hub := _HUB_URL.fullmatch(url)) is not None:
+        repo = HubRepo.open(hub["name"], open_hub(root, os.environ), os.environ.get(HF_TOKEN_VARIABLE) or None)
         prefix = f"{hub['prefix']}/" if hub["prefix"] else ""
         with repo.limit_requests():
             yield HubStore(url, repo, prefix, hub["kind"] == "buckets")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MAX_SHOWN_LINES = 10
 _MAX_SHOWN_FILES = 3
 _INDENT = "  "
+_LEDGER_COUNTS = {"in": "rows read", "out": "documents kept", "merged": "merged into another row's document"}
 
 
 def rebuild(
@@ -52,9 +53,8 @@ def rebuild(
     run = Run.from_settings(root, os.environ, remote_launcher=launcher)
     kinds = {**SYSTEMS.kinds, **{kind.name: kind for kind in KINDS.values()}}
     rebuilt = build_again(folder, run, kinds, upstream, keep)
-    terminal.print_answer(
-        as_json, _rebuild_json(rebuilt), (line.translate(ONE_LINE_TABLE) for line in _rebuild_lines(rebuilt))
-    )
+    lines = (line.translate(ONE_LINE_TABLE) for line in _rebuild_lines(rebuilt))
+    terminal.print_answer(as_json, _rebuild_json(rebuilt), lines)
     return rebuilt.is_identical
 
 
@@ -100,13 +100,15 @@ def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator
         yield f"rebuilt  {outcome.rebuilt_manifest.digest}"
     else:
         yield outcome.rebuilt_manifest.digest
-    if outcome.verdict == "identical":
-        yield _describe_identical(outcome)
+    if outcome.verdict == "identical" and step.manifest.identity.files:
+        files = terminal.pluralize(len(step.manifest.identity.files), "file")
+        intact = "; the sealed files are intact" if outcome.is_sealed_intact else ""
+        yield f"{files} rebuilt, equal to the manifest{intact}"
+    elif outcome.verdict == "identical":
+        yield "no files; the manifest is the same"
     for finding in outcome.file_findings:
         yield from _file_lines(finding)
-    yield from outcome.other_differences[:_MAX_SHOWN_LINES]
-    if len(outcome.other_differences) > _MAX_SHOWN_LINES:
-        yield f"and {len(outcome.other_differences) - _MAX_SHOWN_LINES:,} more; --json gives all"
+    yield from _first_lines(outcome.other_differences)
     if outcome.differently_stored_paths:
         files = terminal.pluralize(len(outcome.differently_stored_paths), "file")
         paths = terminal.join_first(outcome.differently_stored_paths, _MAX_SHOWN_FILES)
@@ -125,13 +127,10 @@ def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator
         yield f"to repair it: {repair_hint(step.sealed_folder)}"
 
 
-def _describe_identical(outcome: "StepOutcome") -> str:
-    files = len(outcome.step.manifest.identity.files)
-    if not files:
-        return "no files; the manifest is the same"
-    return f"{terminal.pluralize(files, 'file')} rebuilt, equal to the manifest" + (
-        "; the sealed files are intact" if outcome.is_sealed_intact else ""
-    )
+def _first_lines(lines: Sequence[str]) -> list[str]:
+    """Return the first lines, then a line with the number of others."""
+    more = len(lines) - _MAX_SHOWN_LINES
+    return [*lines[:_MAX_SHOWN_LINES], *([f"and {more:,} more; --json gives all"] if more > 0 else [])]
 
 
 def _file_lines(finding: "FileFinding") -> Iterator[str]:
@@ -168,12 +167,7 @@ def diff(
 
 def _diff_json(comparison: "Comparison") -> dict[str, Any]:
     sides = {
-        side: {
-            "folder": artifact.folder,
-            "kind": artifact.manifest.kind,
-            "name": artifact.manifest.name,
-            "digest": artifact.manifest.digest,
-        }
+        side: {"folder": artifact.folder} | {key: getattr(artifact.manifest, key) for key in ("kind", "name", "digest")}
         for side, artifact in (("a", comparison.a), ("b", comparison.b))
     }
     return {
@@ -193,20 +187,12 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
         return
     yield "different"
     for part, lines in comparison.changes.items():
-        more = (
-            [f"and {len(lines) - _MAX_SHOWN_LINES:,} more; --json gives all"] if len(lines) > _MAX_SHOWN_LINES else []
-        )
-        yield from _titled_lines(part.replace("_", " "), [*lines[:_MAX_SHOWN_LINES], *more])
-    counts = [
-        (
-            _describe_count(count.name),
-            _format_figure(count.a),
-            _format_figure(count.b),
-            "" if count.is_equal else _format_figure(count.delta, "+"),
-        )
-        for count in comparison.counts
-    ]
-    yield from _titled_lines("counts", terminal.align([("", "A", "B", "change"), *counts], number_columns=(1, 2, 3)))
+        yield from _titled_lines(part.replace("_", " "), _first_lines(lines))
+    cells = [("", "A", "B", "change")]
+    for count in comparison.counts:
+        change = "" if count.is_equal else _format_figure(count.delta, "+")
+        cells.append((_describe_count(count.name), _format_figure(count.a), _format_figure(count.b), change))
+    yield from _titled_lines("counts", terminal.align(cells, number_columns=(1, 2, 3)))
     for changes in comparison.document_changes:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
         yield from _titled_lines(title, _document_lines(changes))
@@ -225,16 +211,12 @@ def _format_figure(value: int | str, sign_format: str = "") -> str:
 def _describe_count(name: str) -> str:
     """Describe a count of a manifest from its dotted name, such as `ledger.in`."""
     match name.split(".", 2):
-        case ["ledger", "in"]:
-            return "rows read"
-        case ["ledger", "out"]:
-            return "documents kept"
-        case ["ledger", "merged"]:
-            return "merged into another row's document"
-        case ["changes", *change]:
-            return f"changes: {'.'.join(change).replace('/', ' ').replace('_', ' ')}"
+        case ["ledger", outcome]:
+            return _LEDGER_COUNTS.get(outcome, name)
         case ["ledger", fate, reason]:
             return f"{fate}: {reason}"
+        case ["changes", *change]:
+            return f"changes: {'.'.join(change).replace('/', ' ').replace('_', ' ')}"
     return name if "." in name else name.replace("_", " ")
 
 

@@ -76,12 +76,11 @@ def score(
     names = [Path(section.get("path") or section["name"]).name for section in models]
     if names[0] == names[-1] and models[0] != models[-1]:
         names[-1] += "-against"
-    targets_by_model = [
-        _write_scoring_recipe(
-            pool, pool_revision, pool_subdir, {**scoring_keys, "model": section}, name, options
-        ).final_targets()
-        for section, name in zip(models, names, strict=True)
-    ]
+    targets_by_model = []
+    for section, name in zip(models, names, strict=True):
+        keys = {**scoring_keys, "model": section}
+        recipe = _write_scoring_recipe(pool, pool_revision, pool_subdir, keys, name, options)
+        targets_by_model.append(recipe.final_targets())
     scored = [[target for target in targets if target.kind.name == NLL_SCORES.name] for targets in targets_by_model]
     if dry_run or remote is not None:  # a cost limit covers all models and splits: compare before the first call
         _build_inputs_and_print_work([target for targets in scored for target in targets], run)
@@ -132,10 +131,7 @@ def subsets(
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the ledger, then each subset's row count.
-
-    For an empty subset, the line also names columns that the subset's rule needs, but that are empty in all rows.
-    """
+    """Yield the ledger, then the rows of each subset; of an empty one, also its rule's empty columns."""
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"
@@ -203,8 +199,7 @@ def _build_inputs_and_print_work(scores: Sequence[Target], run: Run) -> None:
     lines = [f"{work.split}: {pluralize(work.rows, 'row')}, about {work.text_bytes:,} bytes of text" for work in splits]
     print_lines(lines or ["nothing to score: the scores of all splits are current"])
     if run.remote_launcher is not None:
-        for line in run.remote_launcher.describe_costs(splits):
-            print_lines([line])
+        print_lines(run.remote_launcher.describe_costs(splits))
 
 
 def _score_lines(artifact: Artifact) -> Iterator[str]:
@@ -256,16 +251,14 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
 
 
 def _splits_by_file(names: Sequence[str]) -> dict[str, str]:
-    """Map the file names of pools to split names.
-
-    A split name that several datasets share becomes `DATASET/SPLIT`, because rows of two datasets may have equal ids.
-    """
+    """Map the file names of pools to split names."""
     datasets, datasets_by_split = dict[str, str](), dict[str, set[str]]()
     for name in names:
         parents = name.split("/")[:-1]
         others = [folder for folder in parents if not folder.startswith((POOL_PREFIX, SUBSET_PREFIX))]
         datasets[name] = "/".join(others) if len(others) < len(parents) else ""
         datasets_by_split.setdefault(source_split(name), set()).add(datasets[name])
+    # A split name of several datasets becomes DATASET/SPLIT, because rows of two datasets may have equal ids.
     return {
         name: f"{dataset}/{split}".strip("/") if len(datasets_by_split[split := source_split(name)]) > 1 else split
         for name, dataset in datasets.items()

@@ -1,5 +1,6 @@
 """The commands of `stage2` for licensed corpora, their tokenizer and token shards."""
 
+import contextlib
 import datetime
 import glob
 import json
@@ -208,7 +209,13 @@ def process(
     if tokenizer_path is not None:
         if recipe.shards is None:
             raise _no_shards_error(path)
-        sha256 = _checked_tokenizer_hash(recipe, tokenizer_path)
+        if not tokenizer_path.is_file():
+            raise UsageError("file not found", tokenizer_path, "pass a SentencePiece .model")
+        sha256 = file_sha256(tokenizer_path)
+        expected = getattr(recipe.tokenizer, "expected_sha256", None) or getattr(recipe.tokenizer, "sha256", None)
+        if expected not in (None, sha256):
+            what = f"sha256 is {sha256}, but {recipe.name} expects {expected}"
+            raise UsageError(what, tokenizer_path, "use the expected file, or correct the recipe")
         section = {
             "kind": "file",
             "family": "sentencepiece",
@@ -227,37 +234,20 @@ def process(
     _write_statistics(log_file, mixture_statistics(run.root / "stage2" / recipe.name))
 
 
-def _checked_tokenizer_hash(recipe: Stage2Recipe, file: Path) -> str:
-    """Return a tokenizer file's sha256; raise UsageError if the recipe pins another."""
-    if not file.is_file():
-        raise UsageError("file not found", file, "pass a SentencePiece .model")
-    actual = file_sha256(file)
-    expected = getattr(recipe.tokenizer, "expected_sha256", None) or getattr(recipe.tokenizer, "sha256", None)
-    if expected not in (None, actual):
-        what = f"sha256 is {actual}, but {recipe.name} expects {expected}"
-        raise UsageError(what, file, "use the expected file, or correct the recipe")
-    return actual
-
-
 def _read_recipe(recipe_name: str, root: Path) -> tuple[Stage2Recipe, Path]:
     path = recipe_path(recipe_name, root)
     return Stage2Recipe.from_file_values(read_yaml(path), path, root), path
 
 
 def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
-    """Copy a recipe to the data root and pin its datasets; return recipe and path.
-
-    Each unpinned dataset is pinned to its latest commit, except datasets to which the hub denies access.
-    """
+    """Copy a recipe to the data root and pin its datasets to their latest commits."""
     recipe, source = _read_recipe(recipe_name, run.root)
     path = copy_recipe(source, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):
-        try:
+        with contextlib.suppress(DeniedError):  # the build of this source fails with the reason
             commit = run.require_hub("a dataset").resolve(dataset)
             pin_recipe(path, dataset, commit, SYSTEMS)
             print_lines([f"{dataset} at {commit}"], err=True)
-        except DeniedError:  # the build of this source fails with the reason
-            pass
     return _read_recipe(str(path), run.root)
 
 

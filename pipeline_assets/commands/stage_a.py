@@ -175,15 +175,12 @@ def normalize(
     normalized = options.out_dir.absolute() / NORMALIZED_DIR / source_keys["source"]
     if Path(section["path"]).resolve().is_relative_to(normalized.resolve()):
         _print_normalized(open_artifact(normalized), section)
-        return
-    _build_sources(options, source_keys["source"], [section])
+    else:
+        _build_sources(options, source_keys["source"], [section])
 
 
 def _print_normalized(source: Artifact, section: RecipeContent) -> None:
-    """Print the summary lines of a source that is already normalised.
-
-    Raise UsageError if --domain or --license in `section` contradicts the recipe of `source`.
-    """
+    """Print the lines of a normalised source; UsageError if `section` contradicts its recipe."""
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):

@@ -119,8 +119,7 @@ def _status_lines(recipes: Sequence[RecipeStatus], orphans: Sequence[inventory.O
             yield f"{_INDENT}cannot be read: {known.error}"
         for entry in known.artifacts:
             yield _INDENT + next(rows)
-            reason = _explain_state(entry, known)
-            if reason:
+            if reason := _explain_state(entry, known):
                 yield f"{_INDENT * 2}{reason}"
             for check in entry.checks:
                 if not (check.passed or check.is_blocking_failure):
@@ -141,10 +140,7 @@ def _row_cells(state: str, folder: Path, artifact: inventory.ArtifactStatus | in
 
 
 def _explain_state(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> str | None:
-    """Explain an artifact's state; None for a current artifact without leftovers.
-
-    For a damaged, failed or interrupted artifact, the text also has the command to run.
-    """
+    """Explain an artifact's state, also with a command to run; None if current without leftovers."""
     unfinished, reason = artifact.partial_build, artifact.reason
     run_command = recipe.command_for(artifact)
     if artifact.display_state == "damaged":
@@ -162,21 +158,16 @@ def _explain_state(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> 
     counts = unfinished.finished_shards.items()
     shards = ", ".join(f"{terminal.pluralize(count, 'shard')} of {stage}" for stage, count in counts)
     progress = f"finished: {shards}" if shards else "no shard is finished"
-    if unfinished.builder is None and unfinished.is_sealing:
+    if (builder := unfinished.builder) is not None:
+        is_known, since = builder.pid is not None, builder.since
+        process = f"process {builder.pid} on {builder.host}" if is_known else "another process"
+        age = f", for {terminal.format_age(since)}" if is_known and since is not None else ""
+        return f"{process} is building it{age}; {progress}{earlier}"
+    if unfinished.is_sealing:
         progress = "all shards are finished, the seal was interrupted"
     command = "`corpusmill pull` it again" if unfinished.is_pull else run_command
-    resume = "" if unfinished.builder is not None else f"; to continue: {command}"
-    return f"{_describe_builder(unfinished)}; {progress}{earlier}{resume}"
-
-
-def _describe_builder(partial_build: inventory.PartialBuild) -> str:
-    builder = partial_build.builder
-    if builder is None:
-        return f"stopped {terminal.format_age(partial_build.last_write)} ago"
-    if builder.pid is None:
-        return "another process is building it"
-    since = "" if builder.since is None else f", for {terminal.format_age(builder.since)}"
-    return f"process {builder.pid} on {builder.host} is building it{since}"
+    stopped = f"stopped {terminal.format_age(unfinished.last_write)} ago"
+    return f"{stopped}; {progress}{earlier}; to continue: {command}"
 
 
 def _artifact_json(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> dict[str, Any]:

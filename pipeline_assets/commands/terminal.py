@@ -84,7 +84,9 @@ def require_root(root: Path) -> Path:
 def print_lines(lines: Iterable[Line], err: bool = False) -> None:
     """Print lines as they are produced; colour the first word if it is a state."""
     for line in lines:
-        echo(colour_state(line) if isinstance(line, str) else line, err=err)
+        if isinstance(line, str) and (match := _FIRST_WORD.match(line)) and match[2] in _COLOURS_BY_STATE:
+            line = (match[1], (match[2], _COLOURS_BY_STATE[match[2]]), match[3])
+        echo(line, err=err)
 
 
 def echo(line: Line, err: bool = False) -> None:
@@ -92,28 +94,17 @@ def echo(line: Line, err: bool = False) -> None:
 
     If logs are JSON, lines to stderr are JSON log lines.
     """
-    parts = [line] if isinstance(line, str) else line
+    parts = [(part, None) if isinstance(part, str) else part for part in ([line] if isinstance(line, str) else line)]
     if err and is_json_log():
-        text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+        text = "".join(part for part, _ in parts)
         level = "ERROR" if text.startswith(("corpusmill: ", "FAILED")) else "WARNING"
         text = JsonFormatter().format(logging.makeLogRecord({"msg": text, "levelname": level}))
     else:
-        text = "".join(
-            part.translate(VISIBLE_TABLE)
-            if isinstance(part, str)
-            else typer.style(part[0].translate(VISIBLE_TABLE), fg=part[1])
-            for part in parts
-        )
+        visible = ((part.translate(VISIBLE_TABLE), colour) for part, colour in parts)
+        text = "".join(part if colour is None else typer.style(part, fg=colour) for part, colour in visible)
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     with contextlib.nullcontext() if err else writing_output():
         typer.echo(text, err=err, color=False if is_plain else None)
-
-
-def colour_state(line: str) -> Line:
-    """Return a line with its first word in colour if the word is a state."""
-    match = _FIRST_WORD.match(line)
-    colour = _COLOURS_BY_STATE.get(match[2]) if match is not None else None
-    return line if match is None or colour is None else (match[1], (match[2], colour), match[3])
 
 
 def print_answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
@@ -219,11 +210,7 @@ def _repeat_ignored_stops() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupt_on_stop_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt for `_STOP_SIGNALS` that have their default handlers.
-
-    Python 3.11 replaces an exception in a `__set_name__` method with a RuntimeError. A signal that arrives during such
-    a method is therefore sent again after a moment.
-    """
+    """Raise KeyboardInterrupt for `_STOP_SIGNALS` that have their default handlers."""
     is_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number, action in _STOP_SIGNALS.items() if is_main and signal.getsignal(number) is action]
     process = os.getpid()
@@ -237,6 +224,7 @@ def _interrupt_on_stop_signals() -> Iterator[None]:
             frame = frame.f_back
         if frame is None:
             raise KeyboardInterrupt
+        # Python 3.11 replaces an exception in a `__set_name__` method with a RuntimeError: send the signal again later.
         threading.Timer(_REPEAT_DELAY_S, os.kill, (process, number)).start()
 
     for number in numbers:
@@ -272,8 +260,7 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 def log_to_stderr() -> None:
     """Print the log lines of corpusmill to stderr."""
     handler = _StderrHandler()
-    as_text = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
-    handler.setFormatter(JsonFormatter() if is_json_log() else as_text)
+    handler.setFormatter(JsonFormatter() if is_json_log() else logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the log of corpusmill has each try
     logger = logging.getLogger("corpusmill")
     logger.handlers = [handler, *(other for other in logger.handlers if isinstance(other, logging.FileHandler))]

@@ -99,12 +99,10 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
     yield from (f"drawn     {draw['told']}" for draw in traced.facts.get("draws", ()))
     excerpt = text.excerpt if token is None else f"{token.before}»{token.text}«{token.after}"
     source, *answers = text.source.rows
-    figures = "".join(
-        f", {value:,} {name.replace('_', ' ')}" for name, value in traced.facts.items() if name != "draws"
-    )
     from pipeline_assets.build.rows.source_row import format_place
 
-    line = format_place(source)
+    facts = ((name.replace("_", " "), value) for name, value in traced.facts.items() if name != "draws")
+    figures, line = "".join(f", {value:,} {name}" for name, value in facts), format_place(source)
     lines = [
         f"{labels.row:10}{text.part.id}",
         f"shard     {text.store.artifact.folder / text.part.shard} row {text.part.shard_row:,}",
@@ -219,10 +217,5 @@ def followed_json(followed: "FollowedRow") -> dict[str, Any]:
 
 
 def _fate_json(fate: "Fate") -> dict[str, Any]:
-    return {
-        "folder": fate.artifact.folder,
-        "outcome": fate.outcome,
-        "detail": fate.detail,
-        **fate.place,
-        **fate.facts,
-    }
+    outcome = {"folder": fate.artifact.folder, "outcome": fate.outcome, "detail": fate.detail}
+    return {**outcome, **fate.place, **fate.facts}

@@ -72,8 +72,7 @@ def _verification_lines(verification: "Verification") -> Iterator[str]:
     if verification.scope.root is not None:
         cells = [_artifact_cells(artifact, verification) for artifact in verification.chain.artifacts]
         yield from terminal.align(cells, number_columns=(3, 4))
-    if verification.hub_check is not None and verification.hub_check.listed_count:
-        hub = verification.hub_check
+    if (hub := verification.hub_check) is not None and hub.listed_count:
         total = terminal.pluralize(len(hub.whole_files) + len(hub.partial_files) + len(hub.unavailable), "input file")
         yield (
             f"hub cache: {len(hub.whole_files):,} of {total} complete, {len(hub.partial_files):,} in part "
@@ -82,17 +81,12 @@ def _verification_lines(verification: "Verification") -> Iterator[str]:
     if verification.source_check is not None and verification.source_check.listed_count:
         yield _sources_line(verification, verification.source_check)
     yield from _unread_lines(verification)
-    yield from _repair_lines(verification)
-    yield _summary_line(verification)
-    yield verification.chain.artifacts[0].manifest.digest
-
-
-def _repair_lines(verification: "Verification") -> Iterator[str]:
-    """Yield the repair command of each artifact with a damaged file."""
     damaged = {finding.where for finding in verification.findings}
     for artifact in verification.chain.artifacts:
         if damaged & {artifact.folder / file.path for file in artifact.manifest.storage}:
             yield f"to repair it: {repair_hint(artifact.folder)}"
+    yield _summary_line(verification)
+    yield verification.chain.artifacts[0].manifest.digest
 
 
 def _artifact_cells(artifact: Artifact, verification: "Verification") -> tuple[str, ...]:
@@ -142,10 +136,10 @@ def _summary_line(verification: "Verification") -> str:
     rest += f"; {terminal.pluralize(missing, 'upstream artifact')} {are_missing}" if missing else ""
     match = f"{terminal.pluralize(files, 'file')} match{'es its manifest' if files == 1 else ' their manifests'}"
     checked = f"{len(verification.intact_tasks):,} of {match}, {terminal.pluralize(size, 'byte')}"
-    if verification.scope.sample is None or not verification.unread_tasks:
-        return f"{word}: {checked}{rest}"
-    checked += "; of the others, only names and sizes were compared"
-    return f"{word} of a sample ({verification.percent_read:.1f} % of bytes): {checked}{rest}"
+    if verification.scope.sample is not None and verification.unread_tasks:
+        word = f"{word} of a sample ({verification.percent_read:.1f} % of bytes)"
+        checked += "; of the others, only names and sizes were compared"
+    return f"{word}: {checked}{rest}"
 
 
 def _unread_lines(verification: "Verification") -> Iterator[str]:

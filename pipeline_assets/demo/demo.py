@@ -1,26 +1,16 @@
 """The demo, which builds and rebuilds a small corpus of each system offline."""
 
-import importlib.util
 import logging
 import os
 import shlex
-from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
 
 from pipeline_assets.build.run import Run
-from pipeline_assets.commands.terminal import (
-    VERBOSE_VARIABLE,
-    Root,
-    Workers,
-    echo,
-    format_command,
-    log_to_stderr,
-    pluralize,
-    print_lines,
-)
+from pipeline_assets.commands import terminal
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.install_hints import install_hint
@@ -34,23 +24,22 @@ _EXTRAS: dict[System, dict[str, str]] = {  # optional modules and their extras
 
 
 def demo(
-    data: Root = Path("data/demo"),
+    data: terminal.Root = Path("data/demo"),
     only: Annotated[System | None, typer.Option(help="Run only this system.")] = None,
-    workers: Workers = 2,
+    workers: terminal.Workers = 2,
 ) -> None:
     """Build small corpora of every system, offline.
 
     Example: corpusmill demo --data data/demo
     """
     Run.from_settings(data, os.environ)  # rejects invalid settings
-    log_to_stderr()
-    if not os.environ.get(VERBOSE_VARIABLE):
+    terminal.log_to_stderr()
+    if not os.environ.get(terminal.VERBOSE_VARIABLE):
         logging.getLogger("corpusmill").setLevel(logging.WARNING)
     durable.make_folder(data)  # fails early if the folder is not writable
-    systems: Sequence[System] = get_args(System)
-    missing = {system: missing_extras(system) for system in systems}
-    selected: Sequence[System] = [system for system in systems if not missing[system]] if only is None else [only]
-    echo("generating the inputs …", err=True)
+    missing: dict[System, list[str]] = {system: missing_extras(system) for system in get_args(System)}
+    selected = [system for system, extras in missing.items() if not extras] if only is None else [only]
+    terminal.echo("generating the inputs …", err=True)
     # What builds the demos takes half a second to import, so the line comes first.
     from pipeline_assets.demo.corpora import write_inputs
     from pipeline_assets.demo.demos import build_demo
@@ -60,17 +49,17 @@ def demo(
     with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in selected) as hub:
         os.environ.update({"HF_TOKEN": HUB_TOKEN} | hub.client_environment())
         commits = hub.commits()
-        echo(f"{pluralize(len(commits), 'generated dataset')} on a hub on loopback, in {data / HUB_FOLDER}")
+        datasets = terminal.pluralize(len(commits), "generated dataset")
+        terminal.echo(f"{datasets} on a hub on loopback, in {data / HUB_FOLDER}")
         for system in selected:
-            print_lines(build_demo(system, data, commits, workers, system == only or system == "stage_a"))
-    for system in systems if only is None else ():
-        for extra in missing[system]:
-            echo(f"skipped {system}, which needs the extra {extra}: {install_hint(extra)}")
+            terminal.print_lines(build_demo(system, data, commits, workers, system == only or system == "stage_a"))
+    for system, extras in missing.items() if only is None else ():
+        for extra in extras:
+            terminal.echo(f"skipped {system}, which needs the extra {extra}: {install_hint(extra)}")
     where = "" if data == Path("data/demo") else f" DATA={shlex.quote(str(data))}"
-    echo(f"view the result:  make ui{where}   (or: {format_command('ui', '--data', data)})")
+    terminal.echo(f"view the result:  make ui{where}   (or: {terminal.format_command('ui', '--data', data)})")
 
 
 def missing_extras(system: System) -> list[str]:
     """List the missing extras of this package that the demo of a system needs."""
-    needs = _EXTRAS.get(system, {})
-    return sorted({extra for module, extra in needs.items() if importlib.util.find_spec(module) is None})
+    return sorted({extra for module, extra in _EXTRAS.get(system, {}).items() if find_spec(module) is None})
