@@ -12,13 +12,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
-from pipeline_assets.corpus.normalize.sources import (
-    FileSource,
-    LocalSource,
-    Source,
-    StackExchangeSource,
-    to_source_folder,
-)
+from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.stage import NORMALIZE_STAGE
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, list_files
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive, require_py7zr
@@ -120,19 +114,19 @@ def _check_stores(targets: Iterable[Target], root: Path) -> None:
             ObjectStore.open(url)
 
 
-def check_packages(sources: Iterable[Source], targets: Iterable[Target], root: Path) -> None:
+def check_packages(sources: Iterable[source_kinds.Source], targets: Iterable[Target], root: Path) -> None:
     """Raise InputError if a build lacks a package that reads files of its sources."""
-    files_by_name = {source.source: source for source in sources if isinstance(source, FileSource)}
+    files_by_name = {source.source: source for source in sources if isinstance(source, source_kinds.FileSource)}
     for target in targets:
         source = files_by_name.get(str(target.partition))
         if source is None or target.stage.name != NORMALIZE_STAGE.name or target.matches_recipe(root):
             continue
-        folder = to_source_folder(source).resolve_path(root)
+        folder = source_kinds.to_source_folder(source).resolve_path(root)
         files = folder.files() if source_url(folder.path) is None and folder.path.is_dir() else ()
-        if isinstance(source, StackExchangeSource):
+        if isinstance(source, source_kinds.StackExchangeSource):
             for archive in filter(is_archive, (file.path for file in files)):
                 require_py7zr(archive)
-        elif isinstance(source, LocalSource):
+        elif isinstance(source, source_kinds.LocalSource):
             names = (file.name for file in files)
             extractor_versions(source.detect_format(name) for name in names if not source.is_license_file(name))
 

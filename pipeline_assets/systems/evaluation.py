@@ -9,7 +9,6 @@ from pipeline_assets.build.builders import Job, input_builder
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs, restore_source_folder
-from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
@@ -54,14 +53,11 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
     targets = [target for target in job.target.upstream if target.kind.name == EVALUATION.name]
-    sections = map(recipe.EvaluationRecipe.from_content, job.recipe["evaluation"])
-    pairs = zip(sections, targets, strict=True)
-    evaluation = [_evaluation_set(section, target, job.run) for section, target in pairs]
+    evaluation = []
+    for content, target in zip(job.recipe["evaluation"], targets, strict=True):
+        section = recipe.EvaluationRecipe.from_content(content)
+        manifest = open_artifact(job.run.root / target.folder).manifest
+        evaluation.append(recipe.EvaluationSet(section, manifest, restore_source_folder(target, manifest, job.run)))
     sources = job.upstream_by_name(*kinds)
     rules = recipe.DecontaminationRecipe.from_content(job.recipe["decontamination"])
     return decontaminate_corpus(job.staging, sources, evaluation, rules, job.run.settings, may_be_empty)
-
-
-def _evaluation_set(section: recipe.EvaluationRecipe, set_target: Target, run: Run) -> recipe.EvaluationSet:
-    manifest = open_artifact(run.root / set_target.folder).manifest
-    return recipe.EvaluationSet(section, manifest, restore_source_folder(set_target, manifest, run))

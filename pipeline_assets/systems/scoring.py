@@ -16,6 +16,7 @@ from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.nemotron.pools import source_split
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.pages import REPORT_HTML
+from pipeline_assets.corpus.scoring import scores
 from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreWork
 from pipeline_assets.corpus.scoring.pool_selection import Selection, first_template, has_harmony_rows, select_rows
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
@@ -23,13 +24,6 @@ from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, prev
 from pipeline_assets.corpus.scoring.score_shard import Scorer
 from pipeline_assets.corpus.scoring.score_split import local_runner, score_split, write_no_scores
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
-from pipeline_assets.corpus.scoring.scores import (
-    SCORES_FILE,
-    preview_rows,
-    rows_have_scores,
-    scores_are_stable,
-    subsets_have_rows,
-)
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
@@ -196,11 +190,11 @@ NLL_SCORES = Kind(
     checks=(
         FILES_CHECK,
         LEDGER_CHECK,
-        artifact_check(rows_have_scores),
+        artifact_check(scores.rows_have_scores),
         context_check(unknown_tokens_within_limit),
-        artifact_check(scores_are_stable, is_blocking=False),
+        artifact_check(scores.scores_are_stable, is_blocking=False),
     ),
-    preview=preview_rows,
+    preview=scores.preview_rows,
     planner=Planner(model_pin.list_uncached_inputs),
     dagster_pool="scoring",
 )
@@ -221,7 +215,7 @@ def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> 
             decisions = artifact.manifest.identity.decisions
             if lost := read_losses(artifact.manifest):
                 decisions = {**decisions, "model": decisions["model"] | {"lost_text": str(lost["rows"])}}
-            splits.append(ScoredSplit(str(target.partition), artifact.path(SCORES_FILE), files, decisions))
+            splits.append(ScoredSplit(str(target.partition), artifact.path(scores.SCORES_FILE), files, decisions))
         if not any(split.pool_files for split in splits):
             pools = run.root / upstream[0].upstream[0].folder
             raise InputError("no pool has a row of any split", pools, "relax `deduplicate` or `pools` of the recipe")
@@ -265,6 +259,6 @@ TRAINING_SUBSETS = Kind(
     Each row has its score, its percentile and the rule that chose it. Requires all splits.""",
     formats=frozenset({"parquet"}),
     row_store_class=SubsetRows,
-    checks=(FILES_CHECK, LEDGER_CHECK, artifact_check(subsets_have_rows, is_blocking=False)),
+    checks=(FILES_CHECK, LEDGER_CHECK, artifact_check(scores.subsets_have_rows, is_blocking=False)),
 )
 SCORING_KINDS = (CHAT_TEMPLATE, MODEL, NLL_SCORES, SCORE_REPORT, TRAINING_SUBSETS)

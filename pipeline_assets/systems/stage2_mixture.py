@@ -24,20 +24,7 @@ from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.misnamed_columns import named_columns_have_values
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.shards import mixture_figures, source_notes
-from pipeline_assets.corpus.shards.recipe import (
-    INVENTORY_STAGE,
-    SEGMENTS_STAGE,
-    SHARDS_STAGE,
-    AnySource,
-    AnyTokenizer,
-    ExternalTokenizerSection,
-    SegmentsRecipe,
-    ShardsRecipe,
-    ShardsSection,
-    TrainedTokenizerSection,
-    check_licences,
-    check_segment_lengths,
-)
+from pipeline_assets.corpus.shards import recipe as sections
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
@@ -50,13 +37,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Name
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.systems import filtered, stage_a
-from pipeline_assets.systems.checks import (
-    documents_have_licences,
-    model_is_expected,
-    no_document_is_outsized,
-    unknown_tokens_within_limit,
-)
+from pipeline_assets.systems import checks, filtered, stage_a
 from pipeline_assets.systems.early_checks import check_inputs, check_packages, is_to_be_built
 
 
@@ -72,18 +53,18 @@ class Stage2Recipe(Recipe):
 
     system: Literal["stage2"]
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
-    sources: Annotated[tuple[AnySource, ...], pydantic.Field(strict=False)] = ()
-    tokenizer: AnyTokenizer | None = None
+    sources: Annotated[tuple[sections.AnySource, ...], pydantic.Field(strict=False)] = ()
+    tokenizer: sections.AnyTokenizer | None = None
     dedup: DedupRecipe | None = None
-    shards: ShardsSection | None = None
+    shards: sections.ShardsSection | None = None
     mixture: Name | None = None
-    segments: SegmentsRecipe | None = None
+    segments: sections.SegmentsRecipe | None = None
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
         names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_kinds.check_sources(values)
-        yield from [*check_licences(values), *check_segment_lengths(values)]
+        yield from [*sections.check_licences(values), *sections.check_segment_lengths(values)]
         for section in ("tokenizer", "shards"):
             yield from check_recipe_weights(values, (section, "sources"), names, require_all=False)
         if root is not None:
@@ -109,7 +90,7 @@ class Stage2Recipe(Recipe):
     def final_targets(self) -> list[Target]:
         kept = {source.source: self._filtered_target(source) for source in self.sources}
         targets, trained, corpora, shards = [*kept.values()], list[Target](), dict(kept), dict[str, Target]()
-        if isinstance(self.tokenizer, TrainedTokenizerSection):
+        if isinstance(self.tokenizer, sections.TrainedTokenizerSection):
             trained.append(self._tokenizer_target(self.tokenizer, kept))
         targets += trained
         if self.shards is not None:
@@ -127,20 +108,22 @@ class Stage2Recipe(Recipe):
             targets.append(SEGMENTS.target(self.name, self.segments.content(), upstream))
         return targets
 
-    def _raw_corpus_target(self, source: AnySource) -> Target:
+    def _raw_corpus_target(self, source: sections.AnySource) -> Target:
         pinned, folder = source_pin.pinned_content(source, self.shard_text_bytes)
         raw = RAW.target(self.name, pinned, partition=source.source, external_inputs=folder)
         content = source.output_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
-    def _filtered_target(self, source: AnySource) -> Target:
+    def _filtered_target(self, source: sections.AnySource) -> Target:
         raw_corpus = self._raw_corpus_target(source)
         if source.filters == FilterRecipe():
             return raw_corpus
         arguments = filtered.filter_arguments(source.filters)
         return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **arguments)
 
-    def _tokenizer_target(self, section: TrainedTokenizerSection, corpus_targets: Mapping[str, Target]) -> Target:
+    def _tokenizer_target(
+        self, section: sections.TrainedTokenizerSection, corpus_targets: Mapping[str, Target]
+    ) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         limit = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
@@ -150,7 +133,7 @@ class Stage2Recipe(Recipe):
     def _shards_target(self, corpus_name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
         content, external = {"shards": self.shards.corpus_content(), "source": corpus_name}, dict[str, Any]()
-        if isinstance(self.tokenizer, ExternalTokenizerSection):
+        if isinstance(self.tokenizer, sections.ExternalTokenizerSection):
             external["tokenizer"] = self.tokenizer.without_path().content()
             external["external_inputs"] = TokenizerPath(Path(self.tokenizer.path))
         folder = shards_folder(self.name, corpus_name)
@@ -168,9 +151,9 @@ class Stage2Recipe(Recipe):
         filtered.check_filters(filters, targets, FILTERED.name, root)
         if is_to_be_built(targets, TOKENIZER.name, root):
             require_sentencepiece()
-        if is_to_be_built(targets, TOKEN_SHARDS.name, root) and isinstance(self.tokenizer, ExternalTokenizerSection):
-            path = root / self.tokenizer.path
-            load_tokenizer(TokenizerFile(self.tokenizer.without_path(), path, section="tokenizer"))
+        external = self.tokenizer if isinstance(self.tokenizer, sections.ExternalTokenizerSection) else None
+        if external is not None and is_to_be_built(targets, TOKEN_SHARDS.name, root):
+            load_tokenizer(TokenizerFile(external.without_path(), root / external.path, section="tokenizer"))
 
     def revisions(self) -> list[tuple[str, str]]:
         hub_sources = [source for source in self.sources if isinstance(source, source_kinds.HubSource)]
@@ -212,9 +195,9 @@ RAW_CORPUS = replace(
     checks=(
         FILES_CHECK,
         LEDGER_CHECK,
-        artifact_check(documents_have_licences),
+        artifact_check(checks.documents_have_licences),
         artifact_check(named_columns_have_values, is_blocking=False),
-        artifact_check(no_document_is_outsized, is_blocking=False),
+        artifact_check(checks.no_document_is_outsized, is_blocking=False),
     ),
 )
 FILTERED = replace(filtered.FILTERED, name="stage2/filtered")
@@ -250,7 +233,7 @@ TOKENIZER = Kind(
     checks=(
         FILES_CHECK,
         LEDGER_CHECK,
-        context_check(model_is_expected),
+        context_check(checks.model_is_expected),
         artifact_check(trained_tokenizer.shares_are_kept, is_blocking=False),
     ),
 )
@@ -273,7 +256,7 @@ def _shard(job: Job) -> BuildResult:
     shards = [shard for shard in all_shards if shard.source == name]
     content = _link_earlier_shards(job, tokenizer)
     if content is None:
-        recipe = ShardsRecipe.from_content(job.recipe["shards"])
+        recipe = sections.ShardsRecipe.from_content(job.recipe["shards"])
         content = shard_corpus(job.staging, shards, recipe, tokenizer, job.run.settings)
     return replace(content, provenance={**content.provenance, TOKENIZER_FILE_KEY: str(path)})
 
@@ -300,7 +283,7 @@ def _link_earlier_shards(job: Job, tokenizer: TokenizerFile) -> BuildResult | No
 
 TOKEN_SHARDS = Kind(
     "stage2/token_shards",
-    SHARDS_STAGE,
+    sections.SHARDS_STAGE,
     file_builder(_shard),
     """Token ids of a corpus as NumPy files of equal-length rows, with an index of the origin of each token.
 
@@ -309,7 +292,7 @@ TOKEN_SHARDS = Kind(
     row_store_class=TokenShardRows,
     preview=mixture_figures.preview_token_shards,
     external_inputs=tokenizer_path,
-    checks=(FILES_CHECK, LEDGER_CHECK, context_check(unknown_tokens_within_limit)),
+    checks=(FILES_CHECK, LEDGER_CHECK, context_check(checks.unknown_tokens_within_limit)),
 )
 
 
@@ -321,7 +304,7 @@ def _take_inventory(job: Job) -> BuildResult:
 
 INVENTORY = Kind(
     "stage2/inventory",
-    INVENTORY_STAGE,
+    sections.INVENTORY_STAGE,
     file_builder(_take_inventory),
     """Rows, tokens, licences and hashes of every corpus, from token shards compared with their manifests.
 
@@ -335,12 +318,12 @@ INVENTORY = Kind(
 def _cut_segments(job: Job) -> BuildResult:
     from pipeline_assets.corpus.shards.segments import build_segments
 
-    return build_segments(job.staging, job.upstream_by_name(), SegmentsRecipe.from_content(job.recipe))
+    return build_segments(job.staging, job.upstream_by_name(), sections.SegmentsRecipe.from_content(job.recipe))
 
 
 SEGMENTS = Kind(
     "stage2/continual_segments",
-    SEGMENTS_STAGE,
+    sections.SEGMENTS_STAGE,
     file_builder(_cut_segments),
     "Segments of a continual training, in order: each takes the next rows of every corpus, so no row is in two.",
     preview=mixture_figures.preview_segments,

@@ -43,7 +43,7 @@ from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import add_missing_weight, check_recipe_weights
-from pipeline_assets.spine.artifact import Artifact, copy_manifest, open_artifact
+from pipeline_assets.spine.artifact import copy_manifest, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES
@@ -228,10 +228,6 @@ def manifest_copy_path(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.{MANIFEST_FILE}")
 
 
-def _write_manifest_copy(artifact: Artifact) -> None:
-    copy_manifest(artifact, manifest_copy_path(artifact.folder))
-
-
 NORMALIZED = Kind(
     "stage_a/normalized",
     NORMALIZE_STAGE,
@@ -241,7 +237,7 @@ NORMALIZED = Kind(
     Bad rows are stored as rejects with their reasons; every doc_id is unique.""",
     formats=frozenset({"jsonl"}),
     row_store_class=SourceRows,
-    after_build=_write_manifest_copy,
+    after_build=lambda artifact: copy_manifest(artifact, manifest_copy_path(artifact.folder)),
     applies_removals=True,
     checks=(
         FILES_CHECK,
@@ -371,8 +367,7 @@ def _report(job: Job) -> BuildResult:
     sources = [_source_artifacts(target, job.run.root) for target in upstream if target.kind.name in per_source]
     by_kind = {target.kind.name: artifact for target, artifact in zip(upstream, job.upstream, strict=True)}
     joint = (by_kind.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
-    pinned = job.target.tokenizer
-    tokenizer = None if pinned is None else HarmonyRecipe.from_content(pinned)
+    tokenizer = None if job.target.tokenizer is None else HarmonyRecipe.from_content(job.target.tokenizer)
     return write_corpus_report(job.staging, sources, tokenizer, job.run.settings, *joint)
 
 
