@@ -200,9 +200,8 @@ def init(
         root, top = data.resolve(), folder.resolve()
         is_root_inside = patterns == [_ALL_FILES] and top in root.parents
         exclude = (glob.escape(str(root.relative_to(top))),) if is_root_inside else ()
-        sections, messages = draft_sources(
-            SourceFolder(folder, tuple(patterns), exclude), _source_name(folder.name) or name
-        )
+        listed = SourceFolder(folder, tuple(patterns), exclude)
+        sections, messages = draft_sources(listed, _source_name(folder.name) or name)
         drafts += sections
         for file in matching_names(folder, patterns) if len(input) > 1 else ():
             reader = readers.setdefault(os.path.realpath(folder / file), pattern)

@@ -67,10 +67,7 @@ class BuildOptions(BuildFlags):
     out_dir: OutDir = Path("data")
 
     def with_absolute_root(self) -> Self:
-        """Return the options with an absolute data root.
-
-        Raise UsageError if the root is a file, an artifact or a folder inside an artifact.
-        """
+        """Return the options with an absolute data root, as `resolve_data_root` does."""
         return replace(self, out_dir=resolve_data_root(self.out_dir, "--out-dir"))
 
     @functools.cached_property
@@ -180,9 +177,8 @@ def build_recipe(
             built = set() if is_done else _build(recipe, requested, path, run, join=join)
         for target in requested if is_done else ():
             restore_manifest_copies(target, data)
-        states = {
-            target.role: ("current", earlier[target.role]) if is_done else target.state(data) for target in requested
-        }
+        current = {role: ("current", digest) for role, digest in earlier.items()}
+        states = current if is_done else {target.role: target.state(data) for target in requested}
         changed = {role for role, state in states.items() if state != ("current", earlier.get(role))}
         joined = changed - built if join else set()
         rows = [_artifact_row(target, states[target.role][0], built, joined, data) for target in requested]
@@ -254,9 +250,8 @@ def _artifact_row(
 
 
 def _format_row(row: Mapping[str, Any]) -> str:
-    counts = ", ".join(
-        f"{_format_count(count)} {name[: -1 if count == 1 else None]}" for name, count in row["counts"].items()
-    )
+    named_counts = ((name[: -1 if count == 1 else None], count) for name, count in row["counts"].items())
+    counts = ", ".join(f"{_format_count(count)} {name}" for name, count in named_counts)
     lost_rows = ", ".join(f"{count:,} {reason}" for reason, count in row["gone"].items())
     published = f"{row['published']['url']} at {row['published']['commit']}" if row["published"] else ""
     counts = "; ".join(filter(None, (counts, lost_rows and f"other rows: {lost_rows}", published)))

@@ -141,7 +141,7 @@ def signatures(
 
 
 def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
-    """Return the keys of `near` that a proposer uses; UsageError for one of only the other."""
+    """Return the keys of `near` for a proposer; UsageError if others are typed."""
     other, section = ("faiss", BinarySketchRecipe) if proposer == "minhash" else ("minhash", MinHashRecipe)
     unused = [key for key in typed_keys(section) if key not in near_keys.get(proposer, {})]
     _raise_if_typed(unused, f"near.{other}", f"--proposer {other}")

@@ -43,11 +43,8 @@ def describe(
         facts = {name: found for name, found in chain_facts(chain).items() if found}
         if is_law or (form != "in-toto" and "licences" not in facts):
             stated_by_rows = row_facts(chain, SYSTEMS.kinds, _DOMAIN_SHARE_BY_ANSWER[known.get("small_provider", "no")])
-            facts = {
-                **stated_by_rows,
-                **facts,
-                "sources": merge_sources(facts.get("sources", ()), stated_by_rows["sources"]),
-            }
+            sources = merge_sources(facts.get("sources", ()), stated_by_rows["sources"])
+            facts = {**stated_by_rows, **facts, "sources": sources}
         description = Description(manifest, [*stored_files(folder)], facts, known)
     lines = form_lines(form, description) if is_law else [render_standard(form, description)]
     print_lines((line,) for line in lines)

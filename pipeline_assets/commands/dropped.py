@@ -16,7 +16,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
-from pipeline_assets.spine.visible import ONE_LINE_TABLE
+from pipeline_assets.spine.visible import to_one_line
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dropped_rows import DroppedRow
@@ -58,7 +58,7 @@ def dropped(
         listed = [*_locate_rows(artifact, rows, Lineage(terminal.data_root(folder, data)), text)]
     lines = [f"{folder}: {ledger}"]
     lines += [f"  {count:>9,} {f'{fate}: {name}' if name else fate}" for fate, name, count in ledger.other_outcomes()]
-    lines += [line.translate(ONE_LINE_TABLE) for entry in listed for line in _row_lines(*entry, text)]
+    lines += [to_one_line(line) for entry in listed for line in _row_lines(*entry, text)]
     shown, more = Counter(row.reason for row in rows), sum(reasons.values()) - len(rows)
     if more and len(rows) == limit:
         lines.append(f"and {more:,} more; --limit sets how many are listed, --reason selects one reason")

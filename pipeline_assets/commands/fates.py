@@ -13,7 +13,7 @@ from pipeline_assets.commands.inputs import warn_of_unsearchable
 from pipeline_assets.commands.trace import followed_json, format_licence
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.visible import ONE_LINE_TABLE, VISIBLE_TABLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE, to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def why(
         followed = list(follow_document(stores, *ids))
     if followed:
         content = [followed_json(entry) | {"rejects": entry.rejects} for entry in followed]
-        lines = (line.translate(ONE_LINE_TABLE) for entry in followed for line in _fate_lines(entry))
-        terminal.print_answer(as_json, content, lines)
+        lines = itertools.chain.from_iterable(map(_fate_lines, followed))
+        terminal.print_answer(as_json, content, map(to_one_line, lines))
         return True
     if not found and not as_json:
         corpora = len([*stores.source_row_stores()])
@@ -65,8 +65,7 @@ def why(
         terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}{listed}", err=True)
     rows = found[:_MAX_LISTED_ROWS]
     more = [f"and more; the first {_MAX_LISTED_ROWS} are listed"] if len(found) > _MAX_LISTED_ROWS else []
-    lines = (line.translate(ONE_LINE_TABLE) for line in _match_lines(rows))
-    terminal.print_answer(as_json, [row._asdict() for row in rows], [*lines, *more])
+    terminal.print_answer(as_json, [row._asdict() for row in rows], [*map(to_one_line, _match_lines(rows)), *more])
     return bool(found)
 
 
@@ -74,12 +73,11 @@ def _match_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
     """Yield each corpus folder, then a line for each distinct row in the corpus."""
     seen, folder = set[tuple[str, ...]](), None
     for row in rows:
-        shown = row.doc_id, row.place, row.excerpt
-        if shown not in seen:
+        if (shown := (row.doc_id, row.place, row.excerpt)) not in seen:
             yield from [f"{row.folder}"] if row.folder != folder else []
             yield f"  {row.doc_id or '-'}  {row.place}  {row.excerpt}"
-        folder = row.folder if shown not in seen else folder
-        seen.add(shown)
+            folder = row.folder
+            seen.add(shown)
 
 
 def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
@@ -104,7 +102,7 @@ def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Format a row's place in its source file, without a line number if the listing is missing."""
+    """Format a row's place in its source file, without line if the listing is missing."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row_position
 
@@ -157,7 +155,7 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
     kept = None
     if group.kept is None:
         where = f"its corpus is not in {lineage.root}"
-        yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {where})".translate(ONE_LINE_TABLE)
+        yield to_one_line(f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {where})")
     else:
         heading, kept, excerpt = _read_member(lineage, group.kept)
         seen = f"  (seen before, in {group.kept.corpus.folder})" if group.seen_in is not None else ""
@@ -170,7 +168,7 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
         yield f"{decision.decision.replace('_', ' ')}  {heading}"
         yield f"  similarity {decision.similarity:.4f}, {decision.containment:.1%} of its shingles are in the kept one"
         if decision.copy_of is not None and decision.copy_of != group.kept_id:
-            yield f"  same words as {decision.copy_of}".translate(ONE_LINE_TABLE)
+            yield to_one_line(f"  same words as {decision.copy_of}")
         if kept is None or text is None:
             yield excerpt
         else:
@@ -180,7 +178,7 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
 
 
 def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | None, str]:
-    """Return a document's heading, its text, and an excerpt, or None and an error if its source is missing."""
+    """Return a document's heading, text (None if missing), and excerpt or error."""
     from pipeline_assets.build.rows.source_listing import find_listing
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.dedup.decision import read_document
@@ -195,5 +193,4 @@ def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | No
     except InputError as error:  # an input of the corpus is missing
         excerpt = f"(its text is missing: {error.what})"
     excerpt = excerpt if text is None else text[:_EXCERPT_CHARACTERS]
-    heading = f"{decision.doc_id}  ({decision.source}, {place})"
-    return heading.translate(ONE_LINE_TABLE), text, f"  {excerpt}".translate(ONE_LINE_TABLE)
+    return to_one_line(f"{decision.doc_id}  ({decision.source}, {place})"), text, to_one_line(f"  {excerpt}")

@@ -116,7 +116,7 @@ def _selector_values(
 def _find_matching_rows(
     values: "Sequence[SelectorValue]", url_patterns: Sequence[str], stores: "RowStores"
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
-    """Find the rows that match values or patterns; return `values` with theirs, JSON and lines."""
+    """Find rows by values or patterns; return all their values, JSON and lines."""
     from pipeline_assets.build import forgetting
 
     listed = read_removals(stores.lineage.root, applied_positions(stores.lineage.manifests.values()))
@@ -148,7 +148,7 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
 
 
 def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str | None], list[str]]:
-    """Return unsearchable artifacts that are not in `affected`, and the lines to print.
+    """Return unsearchable artifacts outside `affected`, and the lines to print.
 
     Each artifact has the name of a missing input; None if the removal list is not applied to its files.
     """
@@ -169,7 +169,7 @@ def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple
 def _clean_remnants(
     stores: "RowStores", affected_folders: Collection[Path], applies: bool, keeps_artifacts: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Find folders that may contain forgotten rows, and remove them if `applies`; return JSON and lines."""
+    """List folders that may have forgotten rows; if `applies`, remove them."""
     from pipeline_assets.build.remnants import find_remnants, remove_remnants
 
     found = [entry for entry in find_remnants(stores, affected_folders) if not (keeps_artifacts and entry.is_artifact)]
@@ -185,7 +185,7 @@ def _clean_remnants(
 
 
 def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
-    """Find forgotten rows in a hub dataset's commits, and remove them if `applies` and not `keeps_history`."""
+    """Find forgotten rows in a hub dataset's commits; remove them if `applies`."""
     from pipeline_assets.build.run import open_hub
     from pipeline_assets.corpus.publishing import hub_repo
     from pipeline_assets.corpus.publishing.repo_search import RepoSearch

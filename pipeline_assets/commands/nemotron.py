@@ -133,7 +133,7 @@ def _affects_one_dataset(error: InputError) -> bool:
 
 
 def _head_keys(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return `revision` and `splits` of a dataset's latest commit; omit `splits` if they cannot be listed."""
+    """Return `revision` and, if they can be listed, `splits` of the latest commit."""
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])
@@ -148,7 +148,7 @@ def _head_keys(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 
 
 def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
-    """Build a report on datasets with up-to-date pools, if any; print the missing datasets."""
+    """Build a report on up-to-date pools, if any; print the missing datasets."""
     all_pools = [target for target in recipe.targets() if target.kind.name == nemotron.CANDIDATE_POOLS.name]
     if pools := [target for target in all_pools if target.is_up_to_date(run.root)]:
         missing = {dataset_key(section.dataset) for section in recipe.datasets} - {pool.partition for pool in pools}

@@ -125,7 +125,7 @@ def typed_keys(section: type[pydantic.BaseModel]) -> list[str]:
 
 
 def _find_root(values: Mapping[str, object]) -> Path:
-    """Return the data root or output folder in `values`; by default, as `data_root` does."""
+    """Return the data root or output folder of a command; else as `data_root` does."""
     folders = (values.get(name) for name in ("data", "out_dir", "output_dir", "out"))
     typed, artifact = next((folder for folder in folders if isinstance(folder, Path)), None), values.get("folder")
     found = find_data_root(artifact) if isinstance(artifact, Path) else None
@@ -179,7 +179,7 @@ def _key_options(section_options: SectionOptions) -> Iterator[_KeyOption]:
 
 
 def _option_default(field: FieldInfo, option: Option) -> object:
-    """Return an option's own default, or its key's; `Parameter.empty` if the key is required."""
+    """Return an option's own default, else its key's; `Parameter.empty` if required."""
     if option.default is not ...:
         return option.default
     if field.is_required():

@@ -189,7 +189,7 @@ def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
 
 
 def _format_real_figures(figures: Sequence[FigureOutcome]) -> str:
-    """Format real totals of planned figures, each with the deviation of the planned total."""
+    """Format real totals of planned figures, each with the plan's deviation."""
     totals = []
     for name in _UNITS_BY_FIGURE:
         pairs = [

@@ -71,7 +71,7 @@ def publish(
 
 
 def _find_publishable(folder: Path) -> Path:
-    """Return the folder if it is sealed, else the only artifact below it that is no other one's input."""
+    """Return the folder if sealed, else the only final artifact below it."""
     from pipeline_assets.corpus.publishing.publication import ROW_KINDS
 
     if (folder / MANIFEST_FILE).exists():

@@ -14,7 +14,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.spine.artifact import open_artifact, repair_hint
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
-from pipeline_assets.spine.visible import ONE_LINE_TABLE
+from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 
@@ -53,8 +53,7 @@ def rebuild(
     run = Run.from_settings(root, os.environ, remote_launcher=launcher)
     kinds = {**SYSTEMS.kinds, **{kind.name: kind for kind in KINDS.values()}}
     rebuilt = build_again(folder, run, kinds, upstream, keep)
-    lines = (line.translate(ONE_LINE_TABLE) for line in _rebuild_lines(rebuilt))
-    terminal.print_answer(as_json, _rebuild_json(rebuilt), lines)
+    terminal.print_answer(as_json, _rebuild_json(rebuilt), map(to_one_line, _rebuild_lines(rebuilt)))
     return rebuilt.is_identical
 
 
@@ -160,8 +159,7 @@ def diff(
     with forbid_replacement(a), forbid_replacement(b):
         first, second = (open_artifact(folder, require_manifest(folder).digest) for folder in (a, b))
         comparison = compare(first, second, SYSTEMS.kinds)
-    lines = (line.translate(ONE_LINE_TABLE) for line in _diff_lines(comparison))
-    terminal.print_answer(as_json, _diff_json(comparison), lines)
+    terminal.print_answer(as_json, _diff_json(comparison), map(to_one_line, _diff_lines(comparison)))
     return comparison.is_identical
 
 
@@ -195,7 +193,7 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
     yield from _titled_lines("counts", terminal.align(cells, number_columns=(1, 2, 3)))
     for changes in comparison.document_changes:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
-        yield from _titled_lines(title, _document_lines(changes))
+        yield from _titled_lines(title, [*_document_lines(changes)])
 
 
 def _titled_lines(title: str, lines: Sequence[str]) -> Iterator[str]:
@@ -220,18 +218,12 @@ def _describe_count(name: str) -> str:
     return name if "." in name else name.replace("_", " ")
 
 
-def _document_lines(changes: "DocumentChanges") -> list[str]:
-    groups = [
-        (changes.only_in_a, "only in A"),
-        (changes.only_in_b, "only in B"),
-        (changes.in_both, "in both"),
-        (changes.changed, "in both, with different texts"),
-    ]
+def _document_lines(changes: "DocumentChanges") -> Iterator[str]:
+    groups = [(changes.only_in_a, "only in A"), (changes.only_in_b, "only in B"), (changes.in_both, "in both")]
+    groups.append((changes.changed, "in both, with different texts"))
     if changes.relabelled.documents:
         groups.append((changes.relabelled, f"in both, with the same text, but {changes.other_properties}"))
-    return [
-        f"{terminal.pluralize(group.documents, 'document')} {description}"
-        + (f": {', '.join(group.examples)}" if group.examples else "")
-        + (", …" if group.documents > len(group.examples) > 0 else "")
-        for group, description in groups
-    ]
+    for group, description in groups:
+        examples = f": {', '.join(group.examples)}" if group.examples else ""
+        more = ", …" if group.documents > len(group.examples) > 0 else ""
+        yield f"{terminal.pluralize(group.documents, 'document')} {description}{examples}{more}"

@@ -131,7 +131,7 @@ def subsets(
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the ledger, then the rows of each subset; of an empty one, also its rule's empty columns."""
+    """Yield the ledger and the rows of subsets; of an empty one, also empty columns."""
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"

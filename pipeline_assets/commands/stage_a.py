@@ -180,7 +180,7 @@ def normalize(
 
 
 def _print_normalized(source: Artifact, section: RecipeContent) -> None:
-    """Print the lines of a normalised source; UsageError if `section` contradicts its recipe."""
+    """Print a normalised source; UsageError if `section` contradicts its recipe."""
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):

@@ -140,7 +140,7 @@ def _row_cells(state: str, folder: Path, artifact: inventory.ArtifactStatus | in
 
 
 def _explain_state(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> str | None:
-    """Explain an artifact's state, also with a command to run; None if current without leftovers."""
+    """Explain an artifact's state and the command to run; None if nothing is to do."""
     unfinished, reason = artifact.partial_build, artifact.reason
     run_command = recipe.command_for(artifact)
     if artifact.display_state == "damaged":

@@ -1,5 +1,6 @@
 """The command `trace`, which follows rows to their source, or downstream."""
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
-from pipeline_assets.spine.visible import ONE_LINE_TABLE
+from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
         f"licence   {format_licence(text.source)}",
         f"{labels.excerpt if token is None else 'text':10}{excerpt}",
     ]
-    yield from (line.translate(ONE_LINE_TABLE) for line in lines)
+    yield from map(to_one_line, lines)
 
 
 def format_licence(source: "TextSource") -> str:
@@ -139,14 +140,11 @@ def _position_lines(traced: "TracedRow", row: "Row", part: "Part") -> Iterator[s
 def _traced_json(traced: "TracedRow") -> dict[str, Any]:
     text = traced.text
     source, *answers = text.source.rows
-    places = [
-        {
-            "row": row.number,
-            "first_token": None if row.first_token is None else row.first_token + part.column,
-            **{key: getattr(part, key) for key in ("column", "start", "tokens")},
-        }
-        for row, part in traced.row_parts
-    ]
+    places = []
+    for row, part in traced.row_parts:
+        first_token = None if row.first_token is None else row.first_token + part.column
+        position = {key: getattr(part, key) for key in ("column", "start", "tokens")}
+        places.append({"row": row.number, "first_token": first_token, **position})
     return {
         "folder": traced.store.artifact.folder,
         **places[0],
@@ -187,7 +185,7 @@ def _trace_source(source: str, explicit_root: Path | None, as_json: bool) -> Non
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for entry in followed:
         groups.setdefault(entry.store.display_names.json_key, []).append(followed_json(entry))
-    lines = [str(row), *(line for entry in followed for line in _followed_lines(entry))]
+    lines = [str(row), *itertools.chain.from_iterable(map(_followed_lines, followed))]
     terminal.print_answer(as_json, {"source": _source_row_json(row), **groups}, lines)
 
 
@@ -195,14 +193,13 @@ def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
     labels, fate, part = followed.store.display_names, followed.fate, followed.part
     yield f"{labels.artifact:10}{fate.artifact.folder}"
     if part is None:
-        yield f"          {fate.summary}".translate(ONE_LINE_TABLE)
+        yield to_one_line(f"          {fate.summary}")
         return
     answer = ", which contains it as an answer" if fate.outcome == "merged" else ""
-    yield f"{labels.row:10}{part.id.translate(ONE_LINE_TABLE)}{answer}"
+    yield f"{labels.row:10}{to_one_line(part.id)}{answer}"
     yield f"shard     {part.shard} row {part.shard_row:,}"
     for store, downstream in followed.downstream:
-        line = f"{store.display_names.artifact:8}  {downstream.artifact.folder}: {downstream.summary}"
-        yield line.translate(ONE_LINE_TABLE)
+        yield to_one_line(f"{store.display_names.artifact:8}  {downstream.artifact.folder}: {downstream.summary}")
     if not followed.downstream:
         yield "          no artifact depends on it"
 

@@ -14,7 +14,7 @@ from pipeline_assets.spine.artifact import Artifact, repair_hint
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.rehash import HashTask
-from pipeline_assets.spine.visible import ONE_LINE_TABLE
+from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def verify(
         provenance = ProvenanceRecorder().provenance({})
         machine = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
         report = verification_json(verification, {"corpusmill": version("corpusmill"), **machine})
-    lines = (line.translate(ONE_LINE_TABLE) for line in _verification_lines(verification))
-    terminal.print_answer(as_json, report, lines)
+    terminal.print_answer(as_json, report, map(to_one_line, _verification_lines(verification)))
     return not verification.findings
 
 
@@ -73,11 +72,10 @@ def _verification_lines(verification: "Verification") -> Iterator[str]:
         cells = [_artifact_cells(artifact, verification) for artifact in verification.chain.artifacts]
         yield from terminal.align(cells, number_columns=(3, 4))
     if (hub := verification.hub_check) is not None and hub.listed_count:
-        total = terminal.pluralize(len(hub.whole_files) + len(hub.partial_files) + len(hub.unavailable), "input file")
-        yield (
-            f"hub cache: {len(hub.whole_files):,} of {total} complete, {len(hub.partial_files):,} in part "
-            f"({_describe_hashed_bytes(hub.tasks, verification)}), {len(hub.unavailable):,} missing"
-        )
+        whole, partial, missing = len(hub.whole_files), len(hub.partial_files), len(hub.unavailable)
+        total, size = whole + partial + missing, _describe_hashed_bytes(hub.tasks, verification)
+        found = f"{whole:,} of {terminal.pluralize(total, 'input file')} complete, {partial:,} in part ({size})"
+        yield f"hub cache: {found}, {missing:,} missing"
     if verification.source_check is not None and verification.source_check.listed_count:
         yield _sources_line(verification, verification.source_check)
     yield from _unread_lines(verification)
@@ -101,14 +99,13 @@ def _artifact_cells(artifact: Artifact, verification: "Verification") -> tuple[s
 
 
 def _sources_line(verification: "Verification", folder_check: "SourceFolderCheck") -> str:
-    unchanged = [task for task in folder_check.tasks if verification.task_state(task) != "damaged"]
-    missing = ", ".join(map(str, folder_check.missing_folders))
-    folders = f"; folder not found: {missing}" if missing else ""
-    return (
-        f"source files: {len(unchanged):,} of {terminal.pluralize(folder_check.listed_count, 'input file')} unchanged "
-        f"({_describe_hashed_bytes(unchanged, verification)}), {len(folder_check.findings):,} changed, "
-        f"{len(folder_check.unavailable):,} missing{folders}"
-    )
+    tasks = [task for task in folder_check.tasks if verification.task_state(task) != "damaged"]
+    total = terminal.pluralize(folder_check.listed_count, "input file")
+    unchanged = f"{len(tasks):,} of {total} unchanged ({_describe_hashed_bytes(tasks, verification)})"
+    changed, missing = len(folder_check.findings), len(folder_check.unavailable)
+    folders = ", ".join(map(str, folder_check.missing_folders))
+    not_found = f"; folder not found: {folders}" if folders else ""
+    return f"source files: {unchanged}, {changed:,} changed, {missing:,} missing{not_found}"
 
 
 def _describe_hashed_bytes(tasks: Sequence[HashTask], verification: "Verification") -> str:

@@ -235,10 +235,8 @@ def _stage_a_files() -> Files:
     articles = texts.pages("wiki", 48)
     articles[7::12] = [replace(page, text="") for page in articles[7::12]]
     articles[11::12] = [replace(page, text=page.text.partition("\n")[0]) for page in articles[11::12]]
-    docs = [
-        _DOC_TEMPLATE.format(number, page.title, html.escape(page.text, False))
-        for number, page in enumerate(articles, 1)
-    ]
+    pages = enumerate(articles, 1)
+    docs = [_DOC_TEMPLATE.format(number, page.title, html.escape(page.text, False)) for number, page in pages]
     for half in range(2):
         yield f"sources/wikipedia/AA/wiki_{half:02d}.bz2", bz2.compress("".join(docs[half::2]).encode())
 
@@ -252,9 +250,8 @@ def _stage_a_files() -> Files:
     copies = [replace(page, text=f"{page.title}\n\n{page.text}") for page in articles]
     notes += [copies[number] for number in (2, 3, 5)]
     notes += [replace(page, text=texts.reword(page.text)) for page in copies[9:11]]
-    for path, data in _encode_files(
-        "sources/notes", page_rows([*notes, DemoPage("", "")], "notes.jsonl", "text key=note license")
-    ):
+    rows = page_rows([*notes, DemoPage("", "")], "notes.jsonl", "text key=note license")
+    for path, data in _encode_files("sources/notes", rows):
         lines = data.splitlines(True)
         yield path, b"".join([*lines[:10], lines[10][:40] + b"\n", *lines[10:]])
     for number, page in enumerate(texts.pages("texts", 4)):

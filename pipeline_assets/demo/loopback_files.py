@@ -44,9 +44,8 @@ def is_folder(root: Path, *folder_names: str) -> bool:
 
 def open_file(name: str, folder_fd: int, flags: int = os.O_RDONLY) -> BinaryIO:
     """Open a file in an open folder; FileNotFoundError if it is not a regular file."""
-    file = os.fdopen(
-        os.open(name, flags | _FILE_FLAGS, 0o666, dir_fd=folder_fd), "rb" if flags == os.O_RDONLY else "wb"
-    )
+    descriptor = os.open(name, flags | _FILE_FLAGS, 0o666, dir_fd=folder_fd)
+    file = os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "wb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise FileNotFoundError(f"{name} is not a regular file")

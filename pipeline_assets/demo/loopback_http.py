@@ -74,9 +74,8 @@ class HubError(Exception):
         super().__init__(message)
         in_ascii = message.encode("ascii", "backslashreplace").decode()
         headers = {"X-Error-Code": code, "X-Error-Message": in_ascii, "X-Repo-Commit": commit}
-        self.response = json_response(
-            {"error": message}, status, {name: value for name, value in headers.items() if value}
-        )
+        sent = {name: value for name, value in headers.items() if value}
+        self.response = json_response({"error": message}, status, sent)
 
 
 def is_loopback_host(headers: Message, port: int) -> bool:
@@ -147,9 +146,8 @@ class Handler(BaseHTTPRequestHandler):
         request = self._read_head()
         may_write = server.hub.may_write(request)
         is_upload = may_write and self.command == "PUT" and server.origin == "storage"
-        length = self._body_length(
-            UPLOAD_LIMIT_BYTES if is_upload else BODY_LIMIT_BYTES if may_write else READER_BODY_LIMIT_BYTES
-        )
+        limit = UPLOAD_LIMIT_BYTES if is_upload else BODY_LIMIT_BYTES if may_write else READER_BODY_LIMIT_BYTES
+        length = self._body_length(limit)
         if length is None:
             return None
         if not is_upload:

@@ -151,11 +151,13 @@ class LoopbackHub:
                 revised = self._history(repo_type, repo, segments[1] if segments else "main")[0]
                 return json_response(revised.info(with_blobs=request.query.get("blobs") == "true"))
             case "GET", ["tree", revision, *folder]:
-                return self._list_tree(
-                    request, self._readable_repo(request, repo_type, repo, revision), "/".join(folder).strip("/")
-                )
+                revised = self._readable_repo(request, repo_type, repo, revision)
+                return self._list_tree(request, revised, "/".join(folder).strip("/"))
             case "POST", ["paths-info", revision]:
-                return _paths_info(request, self._readable_repo(request, repo_type, repo, revision))
+                revised = self._readable_repo(request, repo_type, repo, revision)
+                paths = parse_qs(request.body.decode(errors="replace")).get("paths", [])
+                items = [revised.tree_item(path.strip("/")) for path in paths]  # in the requested order
+                return json_response([item for item in items if item is not None])
             case "GET", ["refs"]:
                 main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repo.commit}
                 return json_response({"branches": [main], "converts": [], "tags": [], "pullRequests": []})
@@ -230,20 +232,13 @@ class LoopbackHub:
         return repo
 
     def _find_repo(self, repo_type: str, owner: str, name: str) -> Repo | None:
-        is_repo = (
-            repo_type in ("datasets", "models")
-            and REPO_NAME_PATTERN.fullmatch(owner)
-            and REPO_NAME_PATTERN.fullmatch(name)
-        )
-        if not is_repo or not is_folder(self.folder, repo_type, owner, name):
+        is_valid = repo_type in ("datasets", "models") and all(map(REPO_NAME_PATTERN.fullmatch, (owner, name)))
+        if not is_valid or not is_folder(self.folder, repo_type, owner, name):
             return None
         return self._reader.read(self.folder, f"{repo_type}/{owner}/{name}", f"{owner}/{name}")
 
     def _history(self, repo_type: str, repo: Repo, revision: str) -> list[Repo]:
-        """Return a repo as of a revision, then as of each earlier commit, newest first.
-
-        Raise HubError for an unknown revision.
-        """
+        """Return a repo at a revision and each earlier commit, newest first."""
         has_more = repo_type == "datasets" and is_folder(self.folder, COMMITS_FOLDER, *repo.name.split("/"))
         commits = self._reader.history(self.folder, repo) if has_more else [repo]
         for position, commit in enumerate(commits):
@@ -268,7 +263,7 @@ def _content_response(file: RepoFile, byte_range: str, commit: str) -> Response:
     requested = _BYTE_RANGE_PATTERN.fullmatch(byte_range)
     if requested is None or requested[0] == "bytes=-":
         return whole
-    first, last = requested[1], requested[2]
+    first, last = requested.groups()
     start = int(first) if first else max(file.size - int(last), 0)
     end = min(int(last) + 1, file.size) if first and last else file.size
     if start >= file.size:
@@ -284,10 +279,3 @@ def _unknown_repo(request: HubRequest) -> HubError:
     if request.has_token:
         return HubError(404, "RepoNotFound", "Repository not found")
     return HubError(401, "RepoNotFound", "Invalid username or password.")
-
-
-def _paths_info(request: HubRequest, repo: Repo) -> Response:
-    """Describe the requested files and folders that exist, in the requested order."""
-    form = parse_qs(request.body.decode(errors="replace"))
-    items = [repo.tree_item(path.strip("/")) for path in form.get("paths", [])]
-    return json_response([item for item in items if item is not None])

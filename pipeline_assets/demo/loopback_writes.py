@@ -85,10 +85,9 @@ class HubWriter:
                 os.mkdir(name, dir_fd=folder)
             except FileExistsError:
                 return json_response({"error": "You already created this dataset repo", **created}, 409)
+            lines = (f"*{suffix} filter=lfs diff=lfs merge=lfs -text\n".encode() for suffix in sorted(LFS_SUFFIXES))
             with open_file(f"{name}/{ATTRIBUTES_FILE}", folder, os.O_WRONLY | os.O_CREAT) as attributes:
-                attributes.writelines(
-                    b"*%s filter=lfs diff=lfs merge=lfs -text\n" % suffix.encode() for suffix in sorted(LFS_SUFFIXES)
-                )
+                attributes.writelines(lines)
             self._remove_history(owner, name)  # of a repo whose folder was removed by hand
             if form.get("visibility") != "public":
                 open_file(f"{name}/.private", folder, os.O_WRONLY | os.O_CREAT).close()

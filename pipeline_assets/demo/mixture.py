@@ -35,10 +35,9 @@ def smoke(
         built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
     build_result = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
     shards, name = out_dir / recipe.target("stage2/token_shards", "refinedweb").folder, recipe.name
-    commands: list[tuple[object, ...]] = [
-        ("stage2", verb, name, "--data", out_dir) for verb in ("verify", "train-config")
-    ]
-    commands += [("trace", shards, "--token", 0), ("peek", shards, "--row", 0), ("ui", "--data", out_dir)]
+    commands: list[tuple[object, ...]] = [("trace", shards, "--token", 0), ("peek", shards, "--row", 0)]
+    commands[:0] = [("stage2", verb, name, "--data", out_dir) for verb in ("verify", "train-config")]
+    commands += [("ui", "--data", out_dir)]
     print_lines([*mixture_lines(recipe, out_dir), *format_summary(build_result, commands)])
 
 
@@ -47,10 +46,8 @@ def mixture_lines(recipe: Stage2Recipe, root: Path) -> Iterator[str]:
     assert recipe.shards is not None
     table: list[tuple[str, ...]] = [("source", "rows", "documents", "filtered", "tokens", "sequences")]
     for name in recipe.shards.sources:
-        raw, filtered, shards = (
-            open_artifact(root / recipe.target(f"stage2/{kind}", name).folder).manifest.identity
-            for kind in ("raw_corpus", "filtered", "token_shards")
-        )
+        targets = (recipe.target(f"stage2/{kind}", name) for kind in ("raw_corpus", "filtered", "token_shards"))
+        raw, filtered, shards = (open_artifact(root / target.folder).manifest.identity for target in targets)
         sizes = (shards.counts["tokens"], shards.counts["sequences"])
         numbers = (raw.ledger.rows_in, raw.ledger.out, filtered.ledger.out, *sizes)
         table.append((name, *(f"{number:,}" for number in numbers)))

@@ -1,6 +1,5 @@
 """Smoke run of stage A on five small generated sources."""
 
-import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -62,33 +61,20 @@ def smoke(
     if not all(target.is_up_to_date(out_dir) for target in recipe.targets()):
         with LoopbackHub(hub_folder) as hub:
             os.environ.update(hub.client_environment())
-            for outcome in run_targets(
-                recipe.targets(), Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
-            ):
+            run = Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
+            for outcome in run_targets(recipe.targets(), run):
                 built += not outcome.was_current
                 checks += len(outcome.checks)
     _link_results(out_dir, recipe)
-    names = (
-        NORMALIZED_FOLDER,
-        DEDUPLICATED_FILE,
-        DECISIONS_FILE,
-        f"{PACKED_FOLDER}/{INPUT_IDS_FILE}",
-        f"{PACKED_FOLDER}/{META_FILE}",
-        REPORT_FILE,
-    )
-    where = align(
-        [(str(out_dir / name), format_bytes(_total_bytes(out_dir / name))) for name in names], number_columns={1}
-    )
+    packed_files = (f"{PACKED_FOLDER}/{name}" for name in (INPUT_IDS_FILE, META_FILE))
+    names = (NORMALIZED_FOLDER, DEDUPLICATED_FILE, DECISIONS_FILE, *packed_files, REPORT_FILE)
+    sizes = [(str(out_dir / name), format_bytes(_total_bytes(out_dir / name))) for name in names]
     build_result = f"{built} artifacts built, {checks} checks passed" if built else "all artifacts are up to date"
     packed = out_dir / recipe.target("stage_a/packed").folder
     first = open_packed(packed).segments(0)[0].doc_id
-    commands: list[tuple[object, ...]] = [
-        ("verify", packed, "--upstream"),
-        ("trace", packed, "--token", 0),
-        ("peek", packed, "--row", 0),
-    ]
-    commands += [("stage-a", "why", first, "--data", out_dir), ("ui", "--data", out_dir)]
-    print_lines([*step_lines(recipe, out_dir), "", *where, *format_summary(build_result, commands)])
+    commands: list[tuple[object, ...]] = [("verify", packed, "--upstream"), ("trace", packed, "--token", 0)]
+    commands += [("peek", packed, "--row", 0), ("stage-a", "why", first, "--data", out_dir), ("ui", "--data", out_dir)]
+    print_lines([*step_lines(recipe, out_dir), "", *align(sizes, {1}), *format_summary(build_result, commands)])
 
 
 def format_summary(build_result: str, commands: Sequence[Sequence[object]]) -> list[str]:
@@ -112,8 +98,7 @@ def _claim_folder(root: Path) -> None:
     if card.is_file() and card.read_bytes().startswith(_CARD_TITLE.encode()):
         return
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
-    foreign = [name for name in names if not is_temporary(name)]
-    if foreign:
+    if foreign := [name for name in names if not is_temporary(name)]:
         what = f"the folder contains {foreign[0]}, which is not from a smoke run"
         raise UsageError(what, root, "choose an empty or new folder with --out-dir")
     durable.make_folder(root)
@@ -126,10 +111,8 @@ def _link_results(root: Path, recipe: StageARecipe) -> None:
     The deduplicated documents are copied instead, because their shards are joined into one file.
     """
     for source in recipe.sources:
-        _mirror_artifact(
-            open_artifact(root / recipe.target("stage_a/normalized", source.source).folder),
-            root / NORMALIZED_FOLDER / source.source,
-        )
+        normalized = open_artifact(root / recipe.target("stage_a/normalized", source.source).folder)
+        _mirror_artifact(normalized, root / NORMALIZED_FOLDER / source.source)
     corpus = open_artifact(root / recipe.target("stage_a/deduplicated").folder)
     durable.make_folder((root / DEDUPLICATED_FILE).parent)
     with JsonlZstWriter(root / DEDUPLICATED_FILE, _ZSTD_LEVEL) as writer:
@@ -165,8 +148,8 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
     for step in ("normalized", "filtered", "deduplicated", "decontaminated"):
         targets = [target for target in recipe.targets() if target.kind.name == f"stage_a/{step}"]
         ledgers = [open_artifact(root / target.folder).manifest.identity.ledger for target in targets]
-        fates: Counter[str] = Counter()
-        for fate, reason, count in itertools.chain.from_iterable(ledger.other_outcomes() for ledger in ledgers):
+        fates = Counter[str]()
+        for fate, reason, count in (outcome for ledger in ledgers for outcome in ledger.other_outcomes()):
             fates[reason or fate] += count
         rows, documents = sum(ledger.rows_in for ledger in ledgers), sum(ledger.out for ledger in ledgers)
         other_rows = "".join(f" + {count:,} {fate}" for fate, count in fates.items() if count)

@@ -109,10 +109,8 @@ def unwanted_pages(site: str, permutation_number: int) -> list[DemoPage]:
     their order. The short page is one English sentence.
     """
     orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN_TEXTS)
-    odd = [
-        *(f"{'. '.join(permutations[permutation_number])}." for permutations in orders),
-        sentence(Chooser.from_name(f"{site} odd")),
-    ]
+    odd = [f"{'. '.join(permutations[permutation_number])}." for permutations in orders]
+    odd.append(sentence(Chooser.from_name(f"{site} odd")))
     return [DemoPage(f"https://{site}.example/odd/{number}", text, "Odd") for number, text in enumerate(odd)]
 
 

@@ -129,7 +129,7 @@ def _sample(job: Job) -> BuildResult:
             local = reading.enter_context(open_pinned_files(folder, pin.manifest))
             files = [TranslationFile(file.name, functools.partial(Path, file.path)) for file in local]
             matched = [matching_names(folder, [pattern]) for pattern in patterns]
-            source = sampling.SampleSource(dataset="local", revision=pin.manifest.digest, splits=splits)
+            dataset, revision = "local", pin.manifest.digest
         else:
             dataset, revision, pinned = raw_pin.read_hub_pin(pin.manifest)
             hub = run.require_hub("pairs")
@@ -139,7 +139,7 @@ def _sample(job: Job) -> BuildResult:
 
             files = [TranslationFile(file.path, functools.partial(fetch_file, file)) for file in pinned]
             matched = [fnmatch.filter([file.name for file in files], pattern) for pattern in patterns]
-            source = sampling.SampleSource(dataset=dataset, revision=revision, splits=splits)
+        source = sampling.SampleSource(dataset=dataset, revision=revision, splits=splits)
         first = {name: number for number, names in reversed([*enumerate(matched)]) for name in names}
         files.sort(key=lambda file: (first.get(file.name, len(patterns)), file.name))
         return write_sample(job.staging, files, recipe, source, now, run.settings, job.removals)

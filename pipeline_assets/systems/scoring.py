@@ -51,16 +51,10 @@ def score_targets(
     """
     model = MODEL.target(recipe_name, section.model.pinned_content(), external_inputs=section.model.folder())
     limit = LossLimit(section.max_unknown_fraction)
-    nll_targets = [
-        NLL_SCORES.target(
-            recipe_name,
-            section.recipe_content(name.partition("/")[2]),
-            [target, model],
-            partition=name,
-            count_limit=limit,
-        )
-        for name, target in targets_by_split.items()
-    ]
+    nll_targets = []
+    for name, target in targets_by_split.items():
+        content = section.recipe_content(name.partition("/")[2])
+        nll_targets.append(NLL_SCORES.target(recipe_name, content, [target, model], partition=name, count_limit=limit))
     return [*nll_targets, *score_outputs(recipe_name, nll_targets, subsets)]
 
 
@@ -202,10 +196,7 @@ NLL_SCORES = Kind(
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """Yield the scored splits among `upstream`, with paths valid inside the block.
-
-    Raise InputError if the pools have no row of any split.
-    """
+    """Yield the scored splits of a block; InputError if no pool has rows of any."""
     with contextlib.ExitStack() as opened:
         splits = []
         for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):

@@ -167,10 +167,8 @@ def shards_folder(mixture: str, corpus: str) -> Path:
 
 def external_shards(mixture: str, corpus: str) -> Target:
     """Return the target of a corpus's token shards that another recipe built."""
-    name, folder = f"{mixture}/{corpus}", shards_folder(mixture, corpus)
-    return TOKEN_SHARDS.target(
-        mixture, {}, partition=corpus, folder=folder, name=name, is_external=True, copy_name=None
-    )
+    folder = shards_folder(mixture, corpus)
+    return TOKEN_SHARDS.target(mixture, {}, partition=corpus, folder=folder, is_external=True, copy_name=None)
 
 
 RAW = replace(stage_a.RAW, name="stage2/raw")

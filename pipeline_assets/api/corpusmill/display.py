@@ -16,22 +16,15 @@ from pipeline_assets.spine.visible import VISIBLE_TABLE
 
 _MAX_BARS, _MAX_VALUE_CHARACTERS = 20, 64  # values with more characters are counted by length
 _MAX_DISTINCT_VALUES = 1 << 20  # values that are counted, in about 150 MiB; a column of more has ids, not categories
-_BAR_HEIGHT_PX, _NARROW_BAR_PX, _WIDE_BAR_PX = (
-    120,
-    34,
-    130,
-)  # size of a bar in pixels; wide bars have room for 20 characters
+_BAR_HEIGHT_PX, _NARROW_BAR_PX, _WIDE_BAR_PX = 120, 34, 130  # wide bars have room for 20 characters
 
 
 class Traces(list[TracedRow]):
     """Rows traced to their sources; notebooks show them as a table."""
 
     def _repr_html_(self) -> str:
-        rows = [
-            [str(row), traced.text.source.digest, traced.text.source.license_tag, traced.text.excerpt]
-            for traced in self
-            for row in traced.text.source.rows
-        ]
+        texts = [(row, traced.text) for traced in self for row in traced.text.source.rows]
+        rows = [[str(row), text.source.digest, text.source.license_tag, text.excerpt] for row, text in texts]
         return html_table(["source row", "digest of the file", "licence", "text"], rows)
 
 

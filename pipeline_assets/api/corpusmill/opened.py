@@ -136,9 +136,8 @@ class OpenedArtifact:
         """
         selectors = (row is not None) + (doc_id is not None) + (token is not None)
         if selectors != 1:
-            raise UsageError(
-                f"expected one of row, doc_id and token, got {selectors or 'none'}", self.folder, "pass one of them"
-            )
+            what = f"expected one of row, doc_id and token, got {selectors or 'none'}"
+            raise UsageError(what, self.folder, "pass one of them")
         with self._open_rows() as rows:
             if token is not None:
                 return Traces([trace_token(rows, token)])
