@@ -169,12 +169,12 @@ def build_recipe(
     ]
     with print_warnings_last(requested, data, strict):
         if format_lines is not None:
-            _build(recipe, requested, path, run, format_lines)
+            _build(recipe, requested, path, run, format_lines, join=False)
             return
         with terminal.explain_recipe_keys(path):
             earlier = {target.role: digest for target in requested if (digest := target.up_to_date_digest(data))}
             is_done = len(earlier) == len(requested)
-            built = set() if is_done else _build(recipe, requested, path, run, join=join)
+            built = set() if is_done else _build(recipe, requested, path, run, None, join)
         for target in requested if is_done else ():
             restore_manifest_copies(target, data)
         current = {role: ("current", digest) for role, digest in earlier.items()}
@@ -192,12 +192,7 @@ def build_recipe(
 
 
 def _build(
-    recipe: Recipe,
-    requested_targets: Sequence[Target],
-    path: Path,
-    run: Run,
-    format_lines: ArtifactFormatter | None = None,
-    join: bool = False,
+    recipe: Recipe, targets: Sequence[Target], path: Path, run: Run, format_lines: ArtifactFormatter | None, join: bool
 ) -> set[str]:
     """Build artifacts; return the roles of the artifacts that this process built."""
     from pipeline_assets.systems.early_checks import check_before_build  # loads what `--help` does not need
@@ -205,8 +200,8 @@ def _build(
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    check_before_build(recipe, requested_targets, run)
-    outcomes = join_targets(requested_targets, run) if join else run_targets(requested_targets, run, keep_going=True)
+    check_before_build(recipe, targets, run)
+    outcomes = join_targets(targets, run) if join else run_targets(targets, run, keep_going=True)
     for outcome in outcomes:
         target = outcome.target
         if outcome.failure is not None:
@@ -221,7 +216,7 @@ def _build(
         checks = [check for check in outcome.checks if not check.passed or os.environ.get(terminal.VERBOSE_VARIABLE)]
         terminal.print_lines((check_result_line(target, check) for check in checks), err=True)
     if failures:
-        what = f"{len(failures)} of {len(requested_targets)} artifacts failed: {', '.join(failures)}"
+        what = f"{len(failures)} of {len(targets)} artifacts failed: {', '.join(failures)}"
         is_usage = all(isinstance(error, UsageError) for error in failures.values())
         fix = "lines that start with FAILED give the reasons; artifacts that do not depend on these are built"
         raise (UsageError if is_usage else InputError)(what, path, fix)

@@ -160,15 +160,10 @@ def _model_section(model: str, option: str, revision: str | None, run: Run) -> d
 
 
 def _write_scoring_recipe(
-    pool: str,
-    revision: str | None,
-    subdir: str | None,
-    scoring_keys: RecipeContent,
-    model_name: str,
-    options: BuildOptions,
+    pool: str, revision: str | None, subdir: str | None, scoring: RecipeContent, model_name: str, options: BuildOptions
 ) -> NemotronRecipe:
     """Write the recipe that scores the pools in a folder or hub repo; return it."""
-    ScoringSection.from_mapping(scoring_keys, "the command")  # check the options before reading anything
+    ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
     folder, run = local_folder(pool, "--pool"), options.run
     sealed = [] if folder is None or subdir else [*sealed_targets(folder, CANDIDATE_POOLS).values()]
     if sealed and not (sealed := [pools for pools in sealed if open_artifact(pools.folder).manifest.identity.files]):
@@ -182,7 +177,7 @@ def _write_scoring_recipe(
         pools = {"datasets": [pools_section(folder, revision, run.require_hub("pools"), subdir) for folder in folders]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
     name = "-".join(["score", *map(slugify, [*names, model_name])])
-    content: RecipeContent = {"system": "nemotron", "name": name, "scoring": scoring_keys, **pools}
+    content: RecipeContent = {"system": "nemotron", "name": name, "scoring": scoring, **pools}
     recipe, _ = options.write_recipe(NemotronRecipe, content)
     print_lines(recipe.warnings(), err=True)
     return recipe

@@ -90,8 +90,5 @@ def misspelled_settings(variables: Mapping[str, str]) -> list[str]:
 def signature_parameters(options_class: type[Any]) -> Iterator[inspect.Parameter]:
     """Yield a keyword-only parameter for each field of a dataclass of options."""
     hints = get_type_hints(options_class, include_extras=True)
-    for field in dataclasses.fields(options_class):
-        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default
-        )
+    for name, parameter in inspect.signature(options_class).parameters.items():
+        yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])

@@ -121,13 +121,11 @@ class Stage2Recipe(Recipe):
         arguments = filtered.filter_arguments(source.filters)
         return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **arguments)
 
-    def _tokenizer_target(
-        self, section: sections.TrainedTokenizerSection, corpus_targets: Mapping[str, Target]
-    ) -> Target:
+    def _tokenizer_target(self, section: sections.TrainedTokenizerSection, corpora: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         limit = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
-        upstream = [corpus_targets[name] for name in sorted(section.sources)]
+        upstream = [corpora[name] for name in sorted(section.sources)]
         return TOKENIZER.target(self.name, content, upstream, count_limit=limit)
 
     def _shards_target(self, corpus_name: str, upstream: Sequence[Target]) -> Target:

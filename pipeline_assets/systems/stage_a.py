@@ -143,21 +143,21 @@ class StageARecipe(Recipe):
 
     def _raw_target(self, source: source_kinds.HubSource | source_kinds.FileSource) -> Target:
         content, folder = source_pin.pinned_content(source, self.shard_text_bytes)
-        return self._source_target(RAW, source, content, external_inputs=folder)
+        return self._source_target(RAW, source, content=content, external_inputs=folder)
 
     def _normalized_target(self, source: source_kinds.Source) -> Target:
         if isinstance(source, source_kinds.NormalizedSource):
-            return self._source_target(NORMALIZED, source, {}, is_external=True)
+            return self._source_target(NORMALIZED, source, content={}, is_external=True)
         content = source.output_content(self.shard_text_bytes)
         is_output = self.outputs is not None and self.outputs.normalized_dir is not None
         columns = getattr(source, "columns", None)
         if isinstance(columns, LicensedColumns) and columns.license is not None:
             content["licences"] = licence_table().fingerprint
-        return self._source_target(NORMALIZED, source, content, [self._raw_target(source)], is_output=is_output)
+        return self._source_target(NORMALIZED, source, self._raw_target(source), content=content, is_output=is_output)
 
     def _filtered_target(self, source: source_kinds.Source) -> Target:
-        upstream, arguments = [self._normalized_target(source)], filter_arguments(source.filters, self.refuse_licences)
-        return self._source_target(FILTERED, source, upstream=upstream, **arguments)
+        arguments = filter_arguments(source.filters, self.refuse_licences)
+        return self._source_target(FILTERED, source, self._normalized_target(source), **arguments)
 
     def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if a file or library that a later step needs is unusable."""
@@ -178,16 +178,9 @@ class StageARecipe(Recipe):
         normalized = Path(configured) if configured else Path("stage_a", self.name, NORMALIZED.short_name)
         return normalized if step == NORMALIZED.short_name else normalized.parent / step
 
-    def _source_target(
-        self,
-        kind: Kind,
-        source: source_kinds.Source,
-        content: dict[str, Any],
-        upstream: Sequence[Target] = (),
-        **options: Any,
-    ) -> Target:
+    def _source_target(self, kind: Kind, source: source_kinds.Source, *upstream: Target, **arguments: Any) -> Target:
         folder = self._step_folder(kind.short_name) / source.source
-        return kind.target(self.name, content, upstream, partition=source.source, folder=folder, **options)
+        return kind.target(self.name, upstream=upstream, partition=source.source, folder=folder, **arguments)
 
     def _joint_target(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **options: Any) -> Target:
         folder = self._step_folder(kind.short_name) / self.name
