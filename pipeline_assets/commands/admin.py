@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path, recipe_paths
+from pipeline_assets.build.recipe_pins import is_commit, pin_recipe, read_revision
 from pipeline_assets.build.run import HUB_TRIES
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, open_interactive_hub, slugify
@@ -69,8 +70,6 @@ def pin(
 
     Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1
     """
-    from pipeline_assets.build.recipe_pins import is_commit, pin_recipe, read_revision
-
     terminal.log_to_stderr()
     if model and recipe is not None:
         raise UsageError("cannot be combined with --model", "--recipe", "omit it, and write the commit to the recipe")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from pipeline_assets.commands import terminal
@@ -38,8 +39,6 @@ def dropped(
 
     Example: corpusmill dropped data/stage_a/notes/filtered/notes --reason few_words --text
     """
-    from msgspec.structs import asdict
-
     from pipeline_assets.corpus.dropped_rows import dropped_rows
 
     require_manifest(folder)
@@ -65,10 +64,10 @@ def dropped(
     elif more:
         unlisted = ", ".join(name for name in reasons if not shown[name])
         lines.append(f"counted, but not listed row by row: {unlisted}")
-    content = [
-        {**asdict(row), "place": place} | ({"text": excerpt and excerpt[:_EXCERPT_CHARACTERS]} if text else {})
-        for row, place, excerpt in listed
-    ]
+    content = []
+    for row, place, excerpt in listed:
+        beginning = {"text": excerpt and excerpt[:_EXCERPT_CHARACTERS]} if text else {}
+        content.append({**msgspec.structs.asdict(row), "place": place, **beginning})
     terminal.print_answer(as_json, {"folder": folder, "ledger": ledger.to_json(), "rows": content}, lines)
 
 
@@ -80,8 +79,6 @@ def _locate_rows(
     The place is in the source file if known, else in the file that the artifact recorded. The text comes from an input
     or, if `reads_text`, a local source file. If an input has the document, add the document's id and source to the row.
     """
-    from msgspec.structs import replace
-
     from pipeline_assets.build.rows.source_listing import corpus_inputs, find_listing, input_for_source
     from pipeline_assets.build.rows.source_record import read_record
     from pipeline_assets.build.rows.source_row import LocalRow, format_place
@@ -105,7 +102,7 @@ def _locate_rows(
     for row in rows:
         file, number, place, text = row.file, row.row, f"{row.file} row {row.row:,}", None
         if (document := documents.get(shards.get(row, (Path(), 0)))) is not None:
-            row = replace(row, doc_id=document.doc_id, source=row.source or document.source)
+            row = msgspec.structs.replace(row, doc_id=document.doc_id, source=row.source or document.source)
             file, number, text = document.meta.source_file, document.meta.source_row, document.text
         with contextlib.suppress(InputError):  # an input is missing, or has changed
             listing = find_listing(lineage, artifact, row.source or artifact.folder.name)

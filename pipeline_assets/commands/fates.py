@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from pipeline_assets.build.removal_state import read_removals
+from pipeline_assets.build.rows.source_row import format_place
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import warn_of_unsearchable
 from pipeline_assets.commands.trace import followed_json, format_licence
+from pipeline_assets.corpus.dedup import decision as dedup
+from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.visible import VISIBLE_TABLE, to_one_line
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
     from pipeline_assets.build.rows.follow import FollowedRow
     from pipeline_assets.build.rows.search import FoundRow
     from pipeline_assets.build.rows.source_listing import TextSource
-    from pipeline_assets.corpus.dedup.decision import DocumentGroup, GroupMember
 
 _EXCERPT_CHARACTERS = 300
 _MAX_SHOWN_DUPLICATES = 5
@@ -38,7 +41,6 @@ def why(
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
-    from pipeline_assets.build.removal_state import read_removals
     from pipeline_assets.build.rows.follow import follow_document
     from pipeline_assets.build.rows.row_stores import RowStores
     from pipeline_assets.build.rows.search import search_rows
@@ -103,9 +105,6 @@ def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
 
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
     """Format a row's place in its source file, without line if the listing is missing."""
-    from pipeline_assets.build.rows.source_row import format_place
-    from pipeline_assets.corpus.readers.row_positions import format_row_position
-
     with contextlib.suppress(InputError):  # an input is missing
         return format_place(followed.store.listing(source).row_address(file, row))
     return format_row_position(file, row, None)
@@ -125,10 +124,8 @@ def show(
 
     Example: corpusmill dedup show wikipedia:en:12 --data out
     """
-    from pipeline_assets.corpus.dedup.decision import groups_with_document
-
     lineage = Lineage(terminal.require_root(data))
-    groups = list(groups_with_document(lineage, doc_id))
+    groups = list(dedup.groups_with_document(lineage, doc_id))
     if not groups and not as_json:
         terminal.echo(f"document {doc_id!r} not found in the deduplicated corpora of {data}", err=True)
     lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, show_all))
@@ -136,7 +133,7 @@ def show(
     return bool(groups)
 
 
-def _group_json(group: "DocumentGroup") -> dict[str, Any]:
+def _group_json(group: dedup.DocumentGroup) -> dict[str, Any]:
     kept = group.kept
     return {
         "folder": group.corpus.folder,
@@ -147,9 +144,7 @@ def _group_json(group: "DocumentGroup") -> dict[str, Any]:
     }
 
 
-def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all: bool) -> Iterator[str]:
-    from pipeline_assets.corpus.dedup.decision import word_diff
-
+def _group_lines(lineage: Lineage, group: dedup.DocumentGroup, doc_id: str, show_all: bool) -> Iterator[str]:
     duplicates = f"{1 + len(group.dropped):,} duplicates, one is kept" if group.dropped else "kept, without duplicates"
     yield f"{group.corpus.folder}: {duplicates}"
     kept = None
@@ -172,21 +167,19 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
         if kept is None or text is None:
             yield excerpt
         else:
-            yield "  " + " ".join(word_diff(kept, text)).translate(VISIBLE_TABLE)
+            yield "  " + " ".join(dedup.word_diff(kept, text)).translate(VISIBLE_TABLE)
     if len(shown) < len(dropped):
         yield f"and {len(dropped) - len(shown):,} more (--all)"
 
 
-def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | None, str]:
+def _read_member(lineage: Lineage, member: dedup.GroupMember) -> tuple[str, str | None, str]:
     """Return a document's heading, text (None if missing), and excerpt or error."""
     from pipeline_assets.build.rows.source_listing import find_listing
-    from pipeline_assets.build.rows.source_row import format_place
-    from pipeline_assets.corpus.dedup.decision import read_document
 
     decision, text = member.decision, None
     place, excerpt = f"{decision.shard} row {decision.row:,}", ""
     try:
-        document = read_document(lineage, member)
+        document = dedup.read_document(lineage, member)
         text, meta = document.text, document.meta
         row = find_listing(lineage, member.corpus, decision.source).row_address(meta.source_file, meta.source_row)
         place = f"{row.file} {format_place(row)}"

@@ -13,7 +13,8 @@ from pipeline_assets.commands.options import RecipeContent, SectionOptions, is_t
 from pipeline_assets.commands.terminal import AsJson, Root, align, pluralize, print_answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, parse_model
-from pipeline_assets.corpus.parallel_text.sample import SampleRecipe
+from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, SampleRecipe, read_sample
+from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.tokens.losses import losses_to_provenance, read_losses
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import UsageError
@@ -90,8 +91,6 @@ def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJs
     Example: corpusmill parallel inspect wmt14-fr-en --data out
     """
     from pipeline_assets.corpus.parallel_text.batches import Order, padding_share
-    from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, read_sample
-    from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 
     parallel = ParallelRecipe.read(recipe_path(recipe, data))
     drawn = read_sample(data / parallel.target(SAMPLE.name).folder / SAMPLE_FILE)

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,16 +13,18 @@ from pipeline_assets.build.removal_state import lacks_applied_entries, read_remo
 from pipeline_assets.build.run import LOG_EVERY, open_hub
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import manifests_below, warn_of_listed_rows
+from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN_VARIABLE, HubRepo, hf_token
+from pipeline_assets.corpus.stores.download import Store
+from pipeline_assets.corpus.stores.hub_store import HubStore
+from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
-
-if TYPE_CHECKING:
-    from pipeline_assets.corpus.publishing.hub_repo import HubRepo
-    from pipeline_assets.corpus.stores.download import Store
+from pipeline_assets.trust.pull import find_ref, pull_all
+from pipeline_assets.trust.push import push as push_artifact
 
 _MAX_LISTED = 8
 _URL_FORMS = "s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREFIX, file:///FOLDER or hf://datasets/OWNER/NAME"
@@ -45,7 +47,6 @@ def publish(
 
     Example: corpusmill nemotron publish me/pools data/nemotron/nemotron_v1/candidate_pools/nemotron-math-v2
     """
-    from pipeline_assets.corpus.publishing.hub_repo import HubRepo, hf_token
     from pipeline_assets.corpus.publishing.publication import prepare_publication
     from pipeline_assets.corpus.publishing.publish import plan_publication
     from pipeline_assets.corpus.publishing.publish import publish as send
@@ -88,7 +89,7 @@ def _find_publishable(folder: Path) -> Path:
     return last[0]
 
 
-def _repo_lines(repo: "HubRepo", head_commit: str | None, owners: Collection[str], is_public: bool) -> Iterator[str]:
+def _repo_lines(repo: HubRepo, head_commit: str | None, owners: Collection[str], is_public: bool) -> Iterator[str]:
     if head_commit is not None:
         yield f"{repo.url} exists, at {head_commit}"
         if is_public and (repo.access_settings() or {}).get("private"):
@@ -110,8 +111,6 @@ def push(
 
     Example: corpusmill push data/megatron/healing_text_v1 s3://bucket/corpora --upstream
     """
-    from pipeline_assets.trust.push import push as push_artifact
-
     require_manifest(folder)
     root = terminal.data_root(folder, data)
     warn_of_listed_rows(folder, root)
@@ -138,8 +137,6 @@ def pull(
 
     Example: corpusmill pull s3://bucket/corpora data/megatron/healing_text_v1 --upstream
     """
-    from pipeline_assets.trust.pull import find_ref, pull_all
-
     root = data or find_data_root(folder)
     if upstream and root is None:
         fix = "pass the root of upstream artifacts with --data"
@@ -169,12 +166,8 @@ def pull(
 
 
 @contextlib.contextmanager
-def _open_store(url: str, root: Path) -> Iterator["Store"]:
+def _open_store(url: str, root: Path) -> Iterator[Store]:
     """Open the store at a URL; raise UsageError if it is not the URL of a store."""
-    from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN_VARIABLE, HubRepo
-    from pipeline_assets.corpus.stores.hub_store import HubStore
-    from pipeline_assets.corpus.stores.object_store import ObjectStore
-
     terminal.log_to_stderr()
     typed, url = url, url.rstrip("/")
     if ("@" in url and not url.startswith("file:///")) or "?" in url:

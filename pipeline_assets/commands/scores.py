@@ -21,6 +21,7 @@ from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import align, format_command, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, source_split
 from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
+from pipeline_assets.corpus.publishing.dataset_card import collect_splits_and_sources
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
 from pipeline_assets.corpus.scoring.pool_selection import check_pool_file
@@ -115,8 +116,6 @@ def subsets(
 
     Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
-    from pipeline_assets.corpus.publishing.dataset_card import collect_splits_and_sources
-
     recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = sealed_scores(in_dir)
     [_, target] = score_outputs(_recipe_name(scores), scores, recipe)

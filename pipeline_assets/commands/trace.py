@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline_assets.build.rows.source_row import AnySourceRow, format_place, parse_row_address
+from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import warn_of_unsearchable
 from pipeline_assets.spine.errors import UsageError
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from pipeline_assets.build.rows.follow import FollowedRow
     from pipeline_assets.build.rows.row_values import Fate, Part, Row
     from pipeline_assets.build.rows.source_listing import TextSource
-    from pipeline_assets.build.rows.source_row import AnySourceRow
     from pipeline_assets.build.rows.trace import TracedRow
 
 
@@ -71,7 +72,6 @@ def trace(
             traced = trace_id(store, doc_id) if doc_id is not None else trace_row(store, row or 0)
         if record:
             from pipeline_assets.build.rows.source_record import read_record
-            from pipeline_assets.build.run import open_hub
 
             for entry in traced:
                 content = read_record(entry.text.source.rows[0], open_hub(root, os.environ))
@@ -100,8 +100,6 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
     yield from (f"drawn     {draw['told']}" for draw in traced.facts.get("draws", ()))
     excerpt = text.excerpt if token is None else f"{token.before}»{token.text}«{token.after}"
     source, *answers = text.source.rows
-    from pipeline_assets.build.rows.source_row import format_place
-
     facts = ((name.replace("_", " "), value) for name, value in traced.facts.items() if name != "draws")
     figures, line = "".join(f", {value:,} {name}" for name, value in facts), format_place(source)
     lines = [
@@ -166,14 +164,13 @@ def _traced_json(traced: "TracedRow") -> dict[str, Any]:
     }
 
 
-def _source_row_json(row: "AnySourceRow") -> dict[str, Any]:
+def _source_row_json(row: AnySourceRow) -> dict[str, Any]:
     return {"name": str(row), **asdict(row)}
 
 
 def _trace_source(source: str, explicit_root: Path | None, as_json: bool) -> None:
     from pipeline_assets.build.rows.follow import follow_source, source_files
     from pipeline_assets.build.rows.row_stores import RowStores
-    from pipeline_assets.build.rows.source_row import parse_row_address
 
     def files() -> Iterator[Path]:  # read only if the current folder lacks the file
         yield from source_files(Lineage(terminal.data_root(None, explicit_root)))

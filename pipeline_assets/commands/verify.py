@@ -4,10 +4,11 @@ import os
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pipeline_assets.build.pins.files_check import SourceFolderCheck
 from pipeline_assets.build.run import LOG_EVERY, WORKERS
 from pipeline_assets.commands import terminal
 from pipeline_assets.spine.artifact import Artifact, repair_hint
@@ -16,10 +17,7 @@ from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.rehash import HashTask
 from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
-
-if TYPE_CHECKING:
-    from pipeline_assets.build.pins.files_check import SourceFolderCheck
-    from pipeline_assets.trust.result import Verification
+from pipeline_assets.trust.result import FileSample, Verification, VerificationScope, verification_json
 
 _MAX_SHOWN_FINDINGS = 50
 _TASK_GROUP_NAMES = ("files of the artifacts", "parts of files in the hub cache", "source files")
@@ -43,7 +41,6 @@ def verify(
 
     Example: corpusmill verify data/megatron/healing_text_v1 --upstream
     """
-    from pipeline_assets.trust.result import FileSample, VerificationScope, verification_json
     from pipeline_assets.trust.verify import read_and_check, scan_chain
 
     if sample is None and seed != "0":
@@ -63,7 +60,7 @@ def verify(
     return not verification.findings
 
 
-def _verification_lines(verification: "Verification") -> Iterator[str]:
+def _verification_lines(verification: Verification) -> Iterator[str]:
     for finding in verification.findings[:_MAX_SHOWN_FINDINGS]:
         yield f"{finding.where}: {finding.what}"
     if len(verification.findings) > _MAX_SHOWN_FINDINGS:
@@ -87,7 +84,7 @@ def _verification_lines(verification: "Verification") -> Iterator[str]:
     yield verification.chain.artifacts[0].manifest.digest
 
 
-def _artifact_cells(artifact: Artifact, verification: "Verification") -> tuple[str, ...]:
+def _artifact_cells(artifact: Artifact, verification: Verification) -> tuple[str, ...]:
     digest = artifact.manifest.digest
     tasks = [task for task in verification.tasks if task.owner_digest == digest]
     read = [task for task in tasks if verification.task_state(task) != "not_read"]
@@ -98,7 +95,7 @@ def _artifact_cells(artifact: Artifact, verification: "Verification") -> tuple[s
     return word, artifact.manifest.kind, artifact.manifest.name, files, terminal.pluralize(size, "byte")
 
 
-def _sources_line(verification: "Verification", folder_check: "SourceFolderCheck") -> str:
+def _sources_line(verification: Verification, folder_check: SourceFolderCheck) -> str:
     tasks = [task for task in folder_check.tasks if verification.task_state(task) != "damaged"]
     total = terminal.pluralize(folder_check.listed_count, "input file")
     unchanged = f"{len(tasks):,} of {total} unchanged ({_describe_hashed_bytes(tasks, verification)})"
@@ -108,13 +105,13 @@ def _sources_line(verification: "Verification", folder_check: "SourceFolderCheck
     return f"source files: {unchanged}, {changed:,} changed, {missing:,} missing{not_found}"
 
 
-def _describe_hashed_bytes(tasks: Sequence[HashTask], verification: "Verification") -> str:
+def _describe_hashed_bytes(tasks: Sequence[HashTask], verification: Verification) -> str:
     size = sum(task.bytes for task in tasks)
     hashed = sum(task.bytes for task in tasks if verification.task_state(task) != "not_read")
     return f"{terminal.pluralize(size, 'byte')}, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
-def _describe_content_hashes(verification: "Verification") -> str:
+def _describe_content_hashes(verification: Verification) -> str:
     """Report how many content hashes of compressed files match or are unchecked."""
     if verification.content_results:
         correct = verification.content_results.count(None)
@@ -124,7 +121,7 @@ def _describe_content_hashes(verification: "Verification") -> str:
     return ""
 
 
-def _summary_line(verification: "Verification") -> str:
+def _summary_line(verification: Verification) -> str:
     files, size = len(verification.tasks) + verification.scan_finding_count, verification.intact_bytes
     word = "intact" if verification.verdict.startswith("intact") else verification.verdict.upper()
     missing = len(verification.chain.missing_inputs)
@@ -139,7 +136,7 @@ def _summary_line(verification: "Verification") -> str:
     return f"{word}: {checked}{rest}"
 
 
-def _unread_lines(verification: "Verification") -> Iterator[str]:
+def _unread_lines(verification: Verification) -> Iterator[str]:
     parts = []
     for group, name in zip(verification.task_groups, _TASK_GROUP_NAMES, strict=True):
         unread = [task for task in group if verification.task_state(task) == "not_read"]
