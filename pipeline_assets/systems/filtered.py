@@ -11,7 +11,7 @@ from pipeline_assets.build.rows.derived import FilteredRows
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all_documents, resolve_filters
-from pipeline_assets.corpus.filters.verdict import FILTER_STAGE
+from pipeline_assets.corpus.filters.verdict import FILTER_STAGE, build_filters
 from pipeline_assets.spine.build_result import BuildResult
 
 
@@ -31,8 +31,6 @@ def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target]
             `score`.
         InputError: A file of the filters cannot be read, is not the pinned one, or has no valid content.
     """
-    from pipeline_assets.corpus.filters.verdict import build_filters
-
     for target in targets:
         if target.kind.name == kind_name and not target.matches_recipe(root):
             recipe = filters[str(target.partition)]

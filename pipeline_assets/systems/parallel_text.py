@@ -21,7 +21,9 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text import sample as sampling
+from pipeline_assets.corpus.parallel_text.encode import write_cache
 from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, TRAINING_KEYS, EncodeRecipe, EncodeSection
+from pipeline_assets.corpus.parallel_text.pair_model import check_model
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 from pipeline_assets.corpus.parallel_text.translation_files import PairSource, TranslationFile
@@ -82,8 +84,6 @@ class ParallelRecipe(Recipe):
         """Raise InputError if SentencePiece is missing, or the external model is unusable."""
         targets = self.targets() if targets is None else targets
         if self.encode is not None and is_to_be_built(targets, TOKEN_CACHE.name, root):
-            from pipeline_assets.corpus.parallel_text.pair_model import check_model
-
             check_model(self.encode, None if self.encode.model is None else root / self.encode.model)
 
     def revisions(self) -> Sequence[tuple[str, str]]:
@@ -177,8 +177,6 @@ SAMPLE = Kind(
 
 
 def _encode(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.parallel_text.encode import write_cache
-
     [sample], external = job.upstream, job.target.external_inputs
     model = job.run.root / external.path if isinstance(external, TokenizerPath) else None
     recipe = EncodeRecipe.from_content(job.recipe["encode"])

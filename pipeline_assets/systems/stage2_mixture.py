@@ -25,6 +25,8 @@ from pipeline_assets.corpus.normalize.misnamed_columns import named_columns_have
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.shards import mixture_figures, source_notes
 from pipeline_assets.corpus.shards import recipe as sections
+from pipeline_assets.corpus.shards.adopted import adopt_shards
+from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
 from pipeline_assets.corpus.tokens import trained_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
@@ -236,8 +238,6 @@ TOKENIZER = Kind(
 
 
 def _shard(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
-
     name, root = job.recipe["source"], job.run.root
     corpus, *trained = job.target.upstream
     if trained:
@@ -259,8 +259,6 @@ def _shard(job: Job) -> BuildResult:
 
 def _link_earlier_shards(job: Job, tokenizer: TokenizerFile) -> BuildResult | None:
     """Link the previous recipe version's token shards; None if they may be outdated."""
-    from pipeline_assets.corpus.shards.adopted import adopt_shards
-
     find_folder, root = job.run.find_previous_folder, job.run.root
     if find_folder is None:
         return None

@@ -21,6 +21,7 @@ from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.build.rows.token_rows import PackedRows
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceArtifacts, preview_report, write_corpus_report
+from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
@@ -243,7 +244,7 @@ NORMALIZED = Kind(
 
 
 def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
-    """Deduplicate upstream corpora of `kinds`, also against upstream signature stores."""
+    """Deduplicate upstream corpora of `kinds` (default: all), also against signatures."""
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
@@ -312,7 +313,6 @@ def packed_target(section: packing.PackSection, recipe_name: str, folder: Path, 
 
 
 def _pack(job: Job) -> BuildResult:
-    from pipeline_assets.corpus.corpus_shard import corpus_shards
     from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
     from pipeline_assets.corpus.tokens.families import TokenizerFile
 
