@@ -90,7 +90,7 @@ class BuildOptions(BuildFlags):
         build_recipe(recipe, path, self.run, strict=self.strict, format_lines=format_lines)
 
     def build_targets(self, targets: Iterable[Target], format_lines: ArtifactFormatter = lambda _: ()) -> Artifact:
-        """Build targets, inputs first; print lines on each artifact; return the last one."""
+        """Build targets in order; print lines on each, then warnings; return the last."""
         return build_targets(upstream_first(targets), self.run, self.strict, format_lines)
 
 

@@ -218,10 +218,7 @@ def pack(
 
 
 def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bool = False) -> RecipeContent:
-    """Return section `name` of a recipe, or of a file that has only this section.
-
-    A recipe, which has the key `system`, may lack an optional section; the result is then {}.
-    """
+    """Return section `name` of a recipe, or of a file that has only this section."""
     is_recipe, section = "system" in content, content.get(name)
     if section is None and is_optional and is_recipe:
         section = {}

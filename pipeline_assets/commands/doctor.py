@@ -62,10 +62,7 @@ def doctor(data: terminal.Root = Path("data"), as_json: terminal.AsJson = False)
 
 
 def run_probe(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
-    """Run a probe, and return its state (ok, warning or fault) and its message.
-
-    A probe that hangs or crashes is a fault.
-    """
+    """Run a probe; return its state (ok, warning or fault) and its message."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send_finding, args=(sender, probe, root), daemon=True)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pipeline_assets.build.target import Target
 
 ExportFormat = Literal["parquet", "jsonl", "hf", "megatron", "olmo", "nanochat", "messages", "sft"]
-
 _PLAIN_FORMATS = ("parquet", "jsonl", "hf")
 
 

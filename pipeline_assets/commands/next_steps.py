@@ -8,8 +8,6 @@ from pipeline_assets.commands.terminal import format_command
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 
-_TORCH_HINT = "needs torch: docs/your_data.md#a-training-loop"
-
 
 def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     """Yield the lines after a build: the last report, a loader, and three commands.
@@ -35,7 +33,8 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     candidates = (artifact for _, artifact in by_loss if _lost_row_count(artifact))
     lossy = next((artifact for artifact in candidates if any(dropped_rows(artifact))), None)
     for folder in [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"][-1:]:
-        yield f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {_TORCH_HINT}'
+        hint = "needs torch: docs/your_data.md#a-training-loop"
+        yield f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {hint}'
     yield "next steps:"
     yield f"  {format_command('dropped', lossy.folder) if lossy else format_command('verify', last, '--upstream')}"
     yield f"  {format_command('peek', last)}"

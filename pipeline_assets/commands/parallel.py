@@ -48,8 +48,7 @@ def sample(
     keys = keys if "path" in keys else {"dataset": dataset, **keys}
     source: RecipeContent = {"splits": split, "files": files, **keys}
     languages = sample_keys["languages"]
-    set_name = slugify(Path(keys.get("path", dataset)).name)
-    if not set_name:
+    if not (set_name := slugify(Path(keys.get("path", dataset)).name)):
         what = "the folder names the recipe, so its name must contain an ASCII letter or digit"
         raise UsageError(what, dataset, "rename it")
     name = slugify(f"{set_name}-{languages['src']}-{languages['tgt']}")

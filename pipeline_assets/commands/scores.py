@@ -39,14 +39,12 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, describe_work, score_outputs, scored_splits
 
 _INVALID_IN_SPLIT_NAME = re.compile(r"[^\w.-]+|^[.-]+")  # may be in names of files
-ModelName = Annotated[str, typer.Option("--model", help="Local folder, or name on the hub.")]
-AgainstModel = Annotated[str | None, typer.Option("--against", help="Model to compare with, in bits per byte.")]
 ScoresFolder = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
 
 
 def score(
     pool: Annotated[str, typer.Option("--pool", help="Folder of pools, or owner/name on the hub.")],
-    model: ModelName,
+    model: Annotated[str, typer.Option("--model", help="Local folder, or name on the hub.")],
     scoring_keys: Annotated[
         RecipeContent, SectionOptions(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))
     ],
@@ -54,7 +52,7 @@ def score(
     revision: Annotated[str | None, typer.Option(help="Model's commit, branch or tag.")] = None,
     pool_revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of pools on the hub.")] = None,
     pool_subdir: Annotated[str | None, typer.Option(help="Score only this folder of the pools.")] = None,
-    against: AgainstModel = None,
+    against: Annotated[str | None, typer.Option(help="Model to compare with, in bits per byte.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work without scoring.")] = False,
     options: BuildOptions,
 ) -> None:
@@ -91,8 +89,8 @@ def score(
         options.build_targets(targets, _score_lines)
     if against is not None:
         print_lines(["", f"{against} compared with {model}, in bits per byte:", *_gap_lines(scored[0], scored[1], run)])
-    folders = " ".join(sorted({str(Path(*target.folder.parts[:3])) for target in scored[0]}))
-    command = format_command("nemotron", "subsets", "--in-dir", run.root / folders, "--out-dir", run.root)
+    folder = run.root / Path(*scored[0][0].folder.parts[:3])
+    command = format_command("nemotron", "subsets", "--in-dir", folder, "--out-dir", run.root)
     print_lines(["", "to choose training subsets:", f"  {command}"])
 
 

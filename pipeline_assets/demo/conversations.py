@@ -11,7 +11,6 @@ from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.spine.recipe_yaml import read_yaml
 
 Row = dict[str, Any]
-_RECIPE_FILE = PROJECT_RECIPES_FOLDER / "nemotron_v1.yaml"
 _LONG_ROW_STEPS = 1_500  # in one row: more than 16,384 tokens
 _LICENCES = ("cc-by-4.0", "cc-by-4.0", "cc-by-sa-4.0")
 _PARAMETERS = {"type": "object", "properties": {key: {"type": "integer"} for key in "ab"}, "required": ["a", "b"]}
@@ -20,7 +19,7 @@ _CALCULATOR = {"name": "multiply", "description": "The product of two numbers.",
 
 def conversations() -> Mapping[str, Mapping[str, Mapping[str, list[Row]]]]:
     """Return rows by dataset, split and file, for all splits of the shipped recipe."""
-    content: dict[str, Any] = read_yaml(_RECIPE_FILE)
+    content: dict[str, Any] = read_yaml(PROJECT_RECIPES_FOLDER / "nemotron_v1.yaml")
     return {
         section["dataset"]: {
             split: {f"data/{split.replace('_part', '.part_')}.jsonl": _split_rows(section["dataset"], split)}

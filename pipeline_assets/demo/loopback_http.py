@@ -147,21 +147,13 @@ class Handler(BaseHTTPRequestHandler):
         may_write = server.hub.may_write(request)
         is_upload = may_write and self.command == "PUT" and server.origin == "storage"
         limit = UPLOAD_LIMIT_BYTES if is_upload else BODY_LIMIT_BYTES if may_write else READER_BODY_LIMIT_BYTES
-        length = self._body_length(limit)
-        if length is None:
-            return None
-        if not is_upload:
-            return self.send(server.hub.answer(server.origin, replace(request, body=self.rfile.read(length))))
-        with received_upload(self.rfile, length, server.hub.uploads) as upload:
-            self.send(server.hub.answer(server.origin, replace(request, upload=upload)))
-
-    def _body_length(self, max_bytes: int) -> int | None:
-        """Return the body's length; if the body is refused, send an error and return None."""
         length = self.headers.get("Content-Length", "0")
-        if not re.fullmatch("[0-9]{1,10}", length) or int(length) > max_bytes or "Transfer-Encoding" in self.headers:
-            self.send_error(400)
-            return None
-        return int(length)
+        if not re.fullmatch("[0-9]{1,10}", length) or int(length) > limit or "Transfer-Encoding" in self.headers:
+            return self.send_error(400)
+        if not is_upload:
+            return self.send(server.hub.answer(server.origin, replace(request, body=self.rfile.read(int(length)))))
+        with received_upload(self.rfile, int(length), server.hub.uploads) as upload:
+            self.send(server.hub.answer(server.origin, replace(request, upload=upload)))
 
     def _read_head(self) -> HubRequest:
         raw_path, _, query = self.path.partition("?")

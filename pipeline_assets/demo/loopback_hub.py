@@ -254,15 +254,12 @@ class LoopbackHub:
 
 
 def _content_response(file: RepoFile, byte_range: str, commit: str) -> Response:
-    """Return a file, a range of it, or status 416 for a range beyond its end.
-
-    Invalid and multiple ranges are ignored (RFC 9110).
-    """
+    """Return a file, a range of it, or status 416 for a range beyond its end."""
     headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
     whole = Response(200, headers, file.source, 0, file.size)
     requested = _BYTE_RANGE_PATTERN.fullmatch(byte_range)
     if requested is None or requested[0] == "bytes=-":
-        return whole
+        return whole  # invalid and multiple ranges are ignored (RFC 9110)
     first, last = requested.groups()
     start = int(first) if first else max(file.size - int(last), 0)
     end = min(int(last) + 1, file.size) if first and last else file.size

@@ -117,10 +117,7 @@ class HubWriter:
         return json_response({"files": files})
 
     def register_uploads(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Response:
-        """Record the large files of a push; return upload addresses for missing files.
-
-        Spec: docs/api/batch.md of git-lfs.
-        """
+        """Record a push's large files; return upload addresses (git-lfs's batch API)."""
         self._check_writer(request)
         objects = []
         for entry in json.loads(request.body)["objects"]:

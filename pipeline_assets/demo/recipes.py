@@ -17,7 +17,6 @@ from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 from pipeline_assets.systems.stage_a import StageARecipe
 
 Commits = Mapping[str, str]
-_STAGE_A_RECIPE_NAME, _NEMOTRON_RECIPE_NAME, _STAGE2_RECIPE_NAME = "stage_a_v1", "nemotron_made", "mixture_made"
 _STAGE_A_FILE = Path(__file__).with_name("stage_a.yaml")
 _TOKEN_BUDGET = 244_500  # both splits come within 1 % of their budgets
 _TEXT_BYTES = 2_150_000  # 1.4 times 6.3 bytes per token; small corpora vary more
@@ -40,12 +39,12 @@ def write_healing_recipe(root: Path, commits: Commits) -> HealingRecipe:
 def write_stage_a_recipe(root: Path, commits: Commits) -> StageARecipe:
     """Write and return a recipe with every step of stage A."""
     text = _STAGE_A_FILE.read_text(encoding="utf-8").replace("COMMIT", commits[HANDBOOK_DATASET])
-    return StageARecipe.read(_write_recipe_text(root, _STAGE_A_RECIPE_NAME, text))
+    return StageARecipe.read(_write_recipe_text(root, "stage_a_v1", text))
 
 
 def write_nemotron_recipe(root: Path, commits: Commits) -> NemotronRecipe:
     """Write and return the shipped Nemotron recipe, changed to publish on loopback."""
-    content = _read_shipped("nemotron_v1") | {"name": _NEMOTRON_RECIPE_NAME}
+    content = _read_shipped("nemotron_v1") | {"name": "nemotron_made"}
     content["datasets"] = [section | {"revision": commits[section["dataset"]]} for section in content["datasets"]]
     content["rows"] |= {"max_reject_fraction": "0.2"}
     # Generated rows have no licence.
@@ -55,7 +54,7 @@ def write_nemotron_recipe(root: Path, commits: Commits) -> NemotronRecipe:
 
 def write_mixture_recipe(root: Path, commits: Commits) -> Stage2Recipe:
     """Write and return the shipped filtered mixture, smaller and with two segments."""
-    content = _read_shipped("refinedweb_mixture_filtered") | {"name": _STAGE2_RECIPE_NAME, "shard_text_bytes": 1 << 17}
+    content = _read_shipped("refinedweb_mixture_filtered") | {"name": "mixture_made", "shard_text_bytes": 1 << 17}
     for section in content["sources"]:
         section |= {"revision": commits[section["dataset"]], "amount": {"documents": _MAX_DOCUMENTS}}
         if section["source"] == "code":

@@ -106,10 +106,7 @@ def _claim_folder(root: Path) -> None:
 
 
 def _link_results(root: Path, recipe: StageARecipe) -> None:
-    """Link the artifacts' files under short names in `root`, each file atomically.
-
-    The deduplicated documents are copied instead, because their shards are joined into one file.
-    """
+    """Link the artifacts' files under short names in `root`; join the documents."""
     for source in recipe.sources:
         normalized = open_artifact(root / recipe.target("stage_a/normalized", source.source).folder)
         _mirror_artifact(normalized, root / NORMALIZED_FOLDER / source.source)
