@@ -90,7 +90,7 @@ class BuildOptions(BuildFlags):
         build_recipe(recipe, path, self.run, strict=self.strict, format_lines=format_lines)
 
     def build_targets(self, targets: Iterable[Target], format_lines: ArtifactFormatter = lambda _: ()) -> Artifact:
-        """Build targets in order; print lines on each, then warnings; return the last."""
+        """Build targets, inputs first; print lines on each artifact; return the last one."""
         return build_targets(upstream_first(targets), self.run, self.strict, format_lines)
 
 
@@ -264,10 +264,7 @@ def _format_count(count: object) -> str:
 def build_targets(
     targets: Sequence[Target], run: Run, strict: bool = False, format_lines: ArtifactFormatter = lambda _: ()
 ) -> Artifact:
-    """Build targets in order; print lines on each artifact; return the last artifact.
-
-    Warnings are printed last, see `print_warnings_last`.
-    """
+    """Build targets in order; print lines on each, then warnings; return the last."""
     with print_warnings_last(targets, run.root, strict):
         for outcome in run_targets(targets, run):
             built = open_artifact(run.root / outcome.target.folder)

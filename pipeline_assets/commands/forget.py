@@ -200,10 +200,10 @@ def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_hist
     repo = hub_repo.HubRepo.open(dataset, open_hub(root, os.environ), hub_repo.hf_token(os.environ))
     record = root / REMOVALS_FOLDER / "published" / f"{dataset.replace('/', '--')}.json"
     search = RepoSearch(removals, load_encoder(VOCABULARY_SHA256).decode, record.with_suffix(".downloads"))
-    now, dates = functools.partial(datetime.datetime.now, datetime.UTC), entry_dates(root)
+    now = functools.partial(datetime.datetime.now, datetime.UTC)
     with repo.limit_requests(), locked(record):
         repo.check_token()
-        removal = unpublish(repo, search, record, dates, now, applies=applies, keeps_history=keeps_history)
+        removal = unpublish(repo, search, record, entry_dates(root), now, applies=applies, keeps_history=keeps_history)
     commits = len({*itertools.chain(*removal.commits.values())})
     lines = [f"{removal.repo}: {terminal.pluralize(commits, 'commit')} of {', '.join(removal.commits) or 'no branch'}"]
     if removal.certificate and not keeps_history:

@@ -111,9 +111,9 @@ def run_all(
             section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
         else:
             section |= _head_keys(section, options.run.require_hub("a dataset"))
-        efforts, splits = set(dataset_section.EFFORTS.get(section["dataset"], {}).values()), section["splits"]
+        efforts = set(dataset_section.EFFORTS.get(section["dataset"], {}).values())
         section["reasoning_effort"] = {
-            split: effort for split in splits for effort in efforts if split.startswith(effort)
+            split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
         }
         echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}

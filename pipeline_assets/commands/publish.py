@@ -62,8 +62,8 @@ def publish(
         artifact = open_artifact(folder)
         publication = prepare_publication(artifact, hub_repo, allow_unknown_licences=allow_unknown_licences)
         plan = plan_publication(publication, hub_repo, replaces=replace)
-        terminal.print_lines(_repo_lines(hub_repo, plan.parent, owners, public))
-        terminal.print_lines([*publication.describe_terms(), *plan.lines()])
+        details = [*publication.describe_terms(), *plan.lines()]
+        terminal.print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *details])
         if not dry_run:
             commit, plan = send(publication, hub_repo, private=not public, replaces=replace)
             sent = terminal.format_bytes(plan.upload_bytes)

@@ -67,7 +67,7 @@ def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) ->
 
 
 def _open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
-    """Open a target's artifact if its recipe, stage and inputs match; else None."""
+    """Open a target's artifact if recipe, stage and upstream match; else None."""
     manifest = read_manifest(root / target.folder)
     if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (target.recipe, target.stage):
         return None
