@@ -9,8 +9,8 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import lacks_input
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
-from pipeline_assets.corpus.dedup.decision import SIGNATURES_STAGE
+from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
+from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.stage import NORMALIZE_STAGE
@@ -22,6 +22,7 @@ from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.errors import UsageError, combine_errors
+from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.systems.scoring import missing_split_error, splits_of_pools
 
 
@@ -38,9 +39,9 @@ def check_before_build(recipe: Recipe, targets: Sequence[Target], run: Run) -> N
         check_scorer(to_build, run.root)
 
 
-def is_to_be_built(targets: Iterable[Target], kind_name: str, root: Path) -> bool:
-    """Return True if a target of this kind is missing or stale."""
-    return not all(target.matches_recipe(root) for target in targets if target.kind.name == kind_name)
+def is_to_be_built(targets: Iterable[Target], stage: StageVersion, root: Path) -> bool:
+    """Return True if a target of this stage is missing or stale."""
+    return not all(target.matches_recipe(root) for target in targets if target.stage.name == stage.name)
 
 
 def check_occupied(targets: Iterable[Target], root: Path) -> None:
@@ -144,17 +145,14 @@ def check_scorer(targets: Iterable[Target], root: Path) -> None:
         require_torch()
 
 
-def check_evaluation_sets(
-    section: DecontaminationSection | None, targets: Iterable[Target], kind_name: str, root: Path
-) -> None:
-    """Read the first items of local evaluation sets if a build needs them.
+def check_evaluation_sets(section: DecontaminationSection | None, targets: Iterable[Target], root: Path) -> None:
+    """Read the first items of local evaluation sets if a decontamination needs them.
 
-    A build needs them if a target of the kind `kind_name` is missing or stale. Raise InputError if a file cannot be
-    read, and UsageError if a file is missing or lacks a column.
+    Raise InputError if a file cannot be read, and UsageError if a file is missing or lacks a column.
     """
     from pipeline_assets.corpus.decontamination.evaluation_items import check_item_columns
 
-    if section is None or not is_to_be_built(targets, kind_name, root):
+    if section is None or not is_to_be_built(targets, DECONTAMINATION_STAGE, root):
         return
     for evaluation in section.evaluation:
         folder = source_path(evaluation.path)
@@ -162,15 +160,12 @@ def check_evaluation_sets(
             check_item_columns(list_files(root / folder, evaluation.files), evaluation)
 
 
-def check_near_search(
-    near: NearRecipe | None, section_name: str, targets: Iterable[Target], kind_name: str, root: Path
-) -> None:
-    """Raise UsageError if a build needs faiss, which is not installed.
+def check_near_search(near: NearRecipe | None, section_name: str, targets: Iterable[Target], root: Path) -> None:
+    """Raise UsageError if a deduplication needs faiss, which is not installed.
 
-    A build needs it if a target of the kind `kind_name` is missing or stale. The error names the recipe section of
-    `near`, `section_name`.
+    The error names the recipe section of `near`, `section_name`.
     """
-    if near is not None and near.faiss is not None and is_to_be_built(targets, kind_name, root):
+    if near is not None and near.faiss is not None and is_to_be_built(targets, DEDUP_STAGE, root):
         from pipeline_assets.corpus.dedup.neighbours import load_faiss
 
         load_faiss(f"{section_name}.near.faiss")

@@ -1,6 +1,6 @@
 """Filtered corpora of one source each, for stage A and stage 2."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, keeps_all_documents, resolve_filters
 from pipeline_assets.corpus.filters.verdict import FILTER_STAGE, build_filters
+from pipeline_assets.corpus.normalize.sources import Source
 from pipeline_assets.spine.build_result import BuildResult
 
 
@@ -21,18 +22,17 @@ def filter_arguments(filters: FilterRecipe, refused_licences: Sequence[str] = ()
     return {"content": content, "external_inputs": FilterFiles.from_files(filters.pinned_files())}
 
 
-def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target], kind_name: str, root: Path) -> None:
+def check_filters(sources: Iterable[Source], targets: Iterable[Target], root: Path) -> None:
     """Load the filters of corpora that are still to be built, to find errors early.
-
-    `filters` maps the name of each source to its filters. Only targets of the kind `kind_name` are considered.
 
     Raises:
         UsageError: A language detector is not installed or lacks a language, or a classifier lacks the label of
             `score`.
         InputError: A file of the filters cannot be read, is not the pinned one, or has no valid content.
     """
+    filters = {source.source: source.filters for source in sources}
     for target in targets:
-        if target.kind.name == kind_name and not target.matches_recipe(root):
+        if target.stage.name == FILTER_STAGE.name and not target.matches_recipe(root):
             recipe = filters[str(target.partition)]
             files = FilterFiles.from_files(recipe.pinned_files())
             if recipe.language is not None:

@@ -109,8 +109,8 @@ class NemotronRecipe(Recipe):
         targets = self.targets() if targets is None else targets
         early_checks.check_inputs(targets, root)
         near = self.deduplicate.near if self.deduplicate else None
-        early_checks.check_near_search(near, "deduplicate", targets, NEAR_DUPLICATES.name, root)
-        early_checks.check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
+        early_checks.check_near_search(near, "deduplicate", targets, root)
+        early_checks.check_evaluation_sets(self.decontamination, targets, root)
 
     def _raw_target(self, section: SplitSource, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}

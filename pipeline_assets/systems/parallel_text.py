@@ -83,7 +83,7 @@ class ParallelRecipe(Recipe):
     def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if SentencePiece is missing, or the external model is unusable."""
         targets = self.targets() if targets is None else targets
-        if self.encode is not None and is_to_be_built(targets, TOKEN_CACHE.name, root):
+        if self.encode is not None and is_to_be_built(targets, ENCODE_STAGE, root):
             check_model(self.encode, None if self.encode.model is None else root / self.encode.model)
 
     def revisions(self) -> Sequence[tuple[str, str]]:

@@ -147,12 +147,11 @@ class Stage2Recipe(Recipe):
         targets = self.targets() if targets is None else targets
         check_inputs(targets, root)
         check_packages(self.sources, targets, root)
-        filters = {source.source: source.filters for source in self.sources}
-        filtered.check_filters(filters, targets, FILTERED.name, root)
-        if is_to_be_built(targets, TOKENIZER.name, root):
+        filtered.check_filters(self.sources, targets, root)
+        if is_to_be_built(targets, trained_tokenizer.TOKENIZER_STAGE, root):
             require_sentencepiece()
         external = self.tokenizer if isinstance(self.tokenizer, sections.ExternalTokenizerSection) else None
-        if external is not None and is_to_be_built(targets, TOKEN_SHARDS.name, root):
+        if external is not None and is_to_be_built(targets, sections.SHARDS_STAGE, root):
             load_tokenizer(TokenizerFile(external.without_path(), root / external.path, section="tokenizer"))
 
     def revisions(self) -> list[tuple[str, str]]:

@@ -165,10 +165,10 @@ class StageARecipe(Recipe):
         targets, near = self.targets() if targets is None else targets, self.dedup.near if self.dedup else None
         early_checks.check_inputs(targets, root, self.dedup)
         early_checks.check_packages(self.sources, targets, root)
-        check_filters({source.source: source.filters for source in self.sources}, targets, FILTERED.name, root)
-        early_checks.check_near_search(near, "dedup", targets, DEDUPLICATED.name, root)
-        early_checks.check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
-        if self.pack is not None and early_checks.is_to_be_built(targets, PACKED.name, root):
+        check_filters(self.sources, targets, root)
+        early_checks.check_near_search(near, "dedup", targets, root)
+        early_checks.check_evaluation_sets(self.decontamination, targets, root)
+        if self.pack is not None and early_checks.is_to_be_built(targets, packing.PACK_STAGE, root):
             self.pack.check_tokenizer(root)
 
     def revisions(self) -> list[tuple[str, str]]:
