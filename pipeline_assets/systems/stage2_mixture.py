@@ -39,8 +39,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Name
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
-from pipeline_assets.systems import checks, filtered, stage_a
-from pipeline_assets.systems.early_checks import check_inputs, check_packages, is_to_be_built
+from pipeline_assets.systems import checks, early_checks, filtered, stage_a
 
 
 class Stage2Recipe(Recipe):
@@ -143,15 +142,16 @@ class Stage2Recipe(Recipe):
         )
 
     def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
-        """Raise InputError if a filter, the trainer or a tokenizer cannot be loaded."""
-        targets = self.targets() if targets is None else targets
-        check_inputs(targets, root)
-        check_packages(self.sources, targets, root)
+        """Raise InputError if a filter, faiss, the trainer or a tokenizer cannot be loaded."""
+        targets, near = self.targets() if targets is None else targets, self.dedup.near if self.dedup else None
+        early_checks.check_inputs(targets, root)
+        early_checks.check_packages(self.sources, targets, root)
         filtered.check_filters(self.sources, targets, root)
-        if is_to_be_built(targets, trained_tokenizer.TOKENIZER_STAGE, root):
+        early_checks.check_near_search(near, "dedup", targets, root)
+        if early_checks.is_to_be_built(targets, trained_tokenizer.TOKENIZER_STAGE, root):
             require_sentencepiece()
         external = self.tokenizer if isinstance(self.tokenizer, sections.ExternalTokenizerSection) else None
-        if external is not None and is_to_be_built(targets, sections.SHARDS_STAGE, root):
+        if external is not None and early_checks.is_to_be_built(targets, sections.SHARDS_STAGE, root):
             load_tokenizer(TokenizerFile(external.without_path(), root / external.path, section="tokenizer"))
 
     def revisions(self) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from hub_pools import build_rows as build_pool_rows
 from hub_pools import pools
 from parallel_build import contents, write_set
 from refusals import refusal
+from stage2_build import DATASETS, recipe_content
 from stage_a_build import build, local_source, parse_recipe
 from tiny_scoring import SCORES, build_rows, save_whole_model, scoring_recipe, write_pool
 
@@ -37,7 +38,14 @@ def nemotron_recipe(folder: Path) -> Recipe:
     return NemotronRecipe.from_mapping({"system": "nemotron", "name": "chats", **content}, "chats.yaml")
 
 
-@pytest.mark.parametrize(("recipe", "section"), [(stage_a_recipe, "dedup"), (nemotron_recipe, "deduplicate")])
+def stage2_recipe(folder: Path) -> Recipe:
+    content = recipe_content(dict.fromkeys(DATASETS.values(), "a" * 40)) | {"dedup": FAISS}
+    return Stage2Recipe.from_mapping(content, "small.yaml")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "section"), [(stage_a_recipe, "dedup"), (nemotron_recipe, "deduplicate"), (stage2_recipe, "dedup")]
+)
 def test_missing_faiss_is_an_error_before_the_build(
     recipe: Any, section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
