@@ -99,9 +99,9 @@ def percentiles(in_dir: ScoresFolder, options: BuildOptions) -> None:
 
     Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
-    scores = sealed_scores(in_dir)
+    outputs = _sealed_score_outputs(in_dir, None)
     options = options.with_absolute_root()
-    options.build_targets(score_outputs(_recipe_name(scores), scores, None), _score_lines)
+    options.build_targets(outputs, _score_lines)
 
 
 def subsets(
@@ -115,8 +115,7 @@ def subsets(
     Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
     recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
-    scores = sealed_scores(in_dir)
-    [_, target] = score_outputs(_recipe_name(scores), scores, recipe)
+    [_, target] = _sealed_score_outputs(in_dir, recipe)
     options = options.with_absolute_root()
     artifact = build_targets([target], options.run, options.strict, _subset_lines)
     if not any(artifact.manifest.identity.counts["subsets"].values()):
@@ -139,15 +138,12 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
         yield f"  {rule}: {pluralize(rows, 'row')}{reason}"
 
 
-def sealed_scores(folder: Path) -> list[Target]:
-    """Return the scores below a folder as targets; raise UsageError if none exist."""
+def _sealed_score_outputs(folder: Path, subsets: SubsetsRecipe | None) -> list[Target]:
+    """Return the targets of `score_outputs` for the scores below a folder."""
     if not (scores := [*sealed_targets(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
-    return scores
-
-
-def _recipe_name(scores: Sequence[Target]) -> str:
-    return "-".join(sorted({target.name.partition("/")[0] for target in scores}))
+    name = "-".join(sorted({target.name.partition("/")[0] for target in scores}))
+    return score_outputs(name, scores, subsets)
 
 
 def _model_section(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:
