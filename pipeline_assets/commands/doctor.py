@@ -6,7 +6,6 @@ network, probes only contact the hub, the database and the Ray cluster in the se
 """
 
 import importlib.util
-import json
 import multiprocessing
 import os
 import platform
@@ -57,7 +56,7 @@ def doctor(data: terminal.Root = Path("data"), as_json: terminal.AsJson = False)
         state, message = run_probe(probe, data.absolute())
         results.append({"probe": name, "state": state, "message": message})
         terminal.print_lines([] if as_json else [f"{state:7}  {name:8}  {message}"])
-    terminal.print_lines([json.dumps(results, indent=1)] if as_json else [])
+    terminal.print_answer(as_json, results, [])
     return all(result["state"] != "fault" for result in results)
 
 
