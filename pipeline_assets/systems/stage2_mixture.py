@@ -155,8 +155,7 @@ class Stage2Recipe(Recipe):
             load_tokenizer(TokenizerFile(external.without_path(), root / external.path, section="tokenizer"))
 
     def revisions(self) -> list[tuple[str, str]]:
-        hub_sources = [source for source in self.sources if isinstance(source, source_kinds.HubSource)]
-        return [(source.dataset, source.revision) for source in hub_sources]
+        return [(hub.dataset, hub.revision) for hub in self.sources if isinstance(hub, source_kinds.HubSource)]
 
 
 def shards_folder(mixture: str, corpus: str) -> Path:
