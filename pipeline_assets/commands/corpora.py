@@ -33,7 +33,6 @@ from pipeline_assets.corpus.dedup.proposal import Banding
 from pipeline_assets.corpus.dedup.recipe import BinarySketchRecipe, DedupRecipe, MinHashRecipe, NearRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps
 from pipeline_assets.corpus.packing.recipe import PackSection
-from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import add_missing_weight
 from pipeline_assets.spine.artifact import open_artifact
