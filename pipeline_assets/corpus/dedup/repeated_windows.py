@@ -76,14 +76,22 @@ def select_in_shard(
             yield hashes, np.repeat(np.fromiter((row for row, _ in texts), np.int64, len(texts)), window_counts)
 
     for group in group_by_size(blocks(), lambda block: len(block[0]), _RUN_ROWS):
-        all_hashes, all_rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
-        hashes, documents = sorted_pairs(all_hashes, all_rows.astype(np.uint64))
-        is_distinct = is_first_in_group(hashes, documents)
-        hashes, rows = hashes[is_distinct], documents[is_distinct].astype(np.int64)
-        windows = np.bincount(rows)[rows].astype(np.uint32)  # rows of each document, repeated at each of its rows
-        columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": windows}
-        files.append(write_run(folder, f"{_WINDOWS_FOLDER}/{shard.name}.{len(files):05d}.run", to_table(columns)))
+        name = f"{_WINDOWS_FOLDER}/{shard.name}.{len(files):05d}.run"
+        files.append(_write_run(folder, name, group, first_number))
     return Receipt(files, {}, {_POISON_ROWS_NOTE: crashing_rows})
+
+
+def _write_run(
+    folder: StagingView, name: str, blocks: Sequence[tuple[NDArray[np.uint64], NDArray[np.int64]]], first_number: int
+) -> OutputFile:
+    # A function of its own, so that the arrays of a run are freed before the next run is read.
+    hashes, rows = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+    hashes, documents = sorted_pairs(hashes, rows.astype(np.uint64))
+    is_distinct = is_first_in_group(hashes, documents)
+    hashes, rows = hashes[is_distinct], documents[is_distinct].astype(np.int64)
+    windows = np.bincount(rows)[rows].astype(np.uint32)  # rows of each document, repeated at each of its rows
+    columns = {"hash": hashes, "number": (rows + first_number).astype(np.uint32), "windows": windows}
+    return write_run(folder, name, to_table(columns))
 
 
 _ROW_BYTES = 120  # memory per row, with its sorted and its written copy
