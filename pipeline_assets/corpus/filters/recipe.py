@@ -115,7 +115,10 @@ class GopherQualityRecipe(_LimitSection):
 
 
 class RepetitionRecipe(_LimitSection):
-    """Maximum shares of repetition; the module `repetition` defines the shares."""
+    """Maximum shares of repetition: Rae et al. 2021 (arXiv 2112.11446), table A1.
+
+    The module `repetition` defines the shares.
+    """
 
     max_duplicate_lines: Share | None = None
     max_duplicate_line_characters: Share | None = None
