@@ -61,7 +61,7 @@ def receipt_name(path: str) -> str:
 
 
 def _find_copy(path: str, stored_object: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return this version's complete or partial file in a folder; None if missing."""
+    """Return the file, perhaps partial, of an earlier download of the same version."""
     receipt = folder.read_receipt(DOWNLOAD_STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored_object.version} else receipt.files[0]
 
