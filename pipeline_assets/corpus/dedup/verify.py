@@ -48,7 +48,8 @@ _INDEX_DTYPE = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4
 def find_edges(dedup: DedupRun, receipts: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
     """Verify pairs of `receipts`; return receipts of `write_sets` and `verify_pairs`."""
     pair_runs = files_in(receipts)
-    compared, to_write = dedup.document_bitmap(pair_runs, "later", "earlier"), []
+    compared = dedup.document_bitmap(pair_runs, "later", "earlier")
+    to_write = []
     for shard in dedup.shards:
         numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
         bits = np.packbits(bitmap_contains(numbers, compared)).tobytes()

@@ -137,7 +137,8 @@ def _keep_lines(batch: TextBatch, phrase_positions: NDArray[np.int64], rules: Li
     `phrase_positions` has, in ascending order, the position of one byte in each line that contains a phrase of
     `remove_lines_with`.
     """
-    (text, offsets), documents = batch, len(batch.offsets) - 1
+    text, offsets = batch
+    documents = len(offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)
     line_counts, sentence_counts = np.zeros(documents, np.int64), np.zeros(documents, np.int64)
     removal_counts = np.zeros((documents, len(_LINE_REASONS)), np.int64)

@@ -199,9 +199,9 @@ class ThresholdFilter(Filter):
             counts[:, TextCount.STOP_WORDS] = hits.counts
         longest = int(np.diff(batch.offsets).max(initial=0))
         fits = longest <= _REUSED_BYTES
-        scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
+        words, scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
         u64_view, repeats = unaligned_u64_view(batch.text), self._counts_repetition
-        _fill_text_counts(batch, u64_view, character_classes(), *scratch, early_thresholds, repeats, counts)
+        _fill_text_counts(batch, u64_view, character_classes(), words, scratch, early_thresholds, repeats, counts)
         return counts
 
     def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], search_mask: NDArray[np.bool_]) -> None:

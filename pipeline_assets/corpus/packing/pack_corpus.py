@@ -154,7 +154,7 @@ def pack_corpus(
         padding_tokens=counts["padding_tokens"],
         counts=counts,
         created_at=created_at.isoformat(timespec="seconds"),
-        index_frames=list(map(memmap.Frame, (row_range.start for row_range in ranges), offsets)),
+        index_frames=[memmap.Frame(part.start, offset) for part, offset in zip(ranges, offsets, strict=False)],
     )
     return BuildResult(
         files=outputs,

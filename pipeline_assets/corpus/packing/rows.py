@@ -118,11 +118,9 @@ def _copy_segments(
     row_bytes: memoryview,
 ) -> None:
     """Copy segments `numbers` of a shard's `documents`, which ascend, to their rows."""
-    columns = (column[numbers] for column in (segments.starts, segments.lengths, segments.positions))
-    in_bytes = [
-        (column.astype(np.int64) * memmap.TOKEN_DTYPE.itemsize).tolist()
-        for column in (*columns, shard.table.tokens[documents])
-    ]
+    tokens = shard.table.tokens[documents]
+    columns = (segments.starts[numbers], segments.lengths[numbers], segments.positions[numbers], tokens)
+    in_bytes = [(column.astype(np.int64) * memmap.TOKEN_DTYPE.itemsize).tolist() for column in columns]
     last, ids = -1, memoryview(b"")  # the last document that was divided, and its ids
     with TokenReader(shard) as reader:
         for document, start, length, position, size in zip(documents.tolist(), *in_bytes, strict=True):

@@ -102,7 +102,7 @@ def whole_file_rows(file: SourceFile, format_: str) -> Iterator[tuple[int, Row]]
         row = _READERS[format_](bytes(content))
         if not isinstance(row, Fault):  # parsers may return subclasses of `str`, and texts that are not valid in UTF-8
             row = {
-                key: f"{text}".encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+                key: str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
                 for key, text in row.items()
             }
     except (ImportError, MemoryError, InputError):
