@@ -73,6 +73,7 @@ def sketch_shard(
 
     for group in group_by_size(blocks(), lambda tables: tables[IDS_WORK_FOLDER].num_rows, _RUN_DOCUMENTS):
         files += _write_runs(group, shard, folder, len(files))
+        group.clear()  # free the tables before the next documents are sketched
     return Receipt(files, dict(counts), {POISON_ROWS_NOTE: crashing_rows, _FIRST_NUMBER_NOTE: first_number.value})
 
 
