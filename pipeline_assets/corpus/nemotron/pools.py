@@ -84,7 +84,7 @@ def build_pools(
     receipts = list(run("pools", tasks, staging))
     written = sorted((file for receipt in receipts for file in receipt.files), key=lambda file: file.path)
     counts.update(total_counts(receipts))
-    counts.update(documents=-counts[dropped_key("over_quota")], tokens=-counts["over_quota_tokens"])
+    counts.update(documents=-counts[dropped_key("over_quota")], tokens=-counts["lost_tokens"])
     rows: Counter[str] = Counter()
     for file in written:
         rows[pool_from_path(file.path)] += file.rows
@@ -272,7 +272,7 @@ def write_pools(
 
     A pool without rows in the bucket gets no file. `paths` are work files of `spill_rows`; `pools` has the order of the
     flags in `_FLAGS_COLUMN`. Rows that are in no pool because of quotas count as `dropped/over_quota`, and their tokens
-    as `over_quota_tokens`.
+    as `lost_tokens`, a name that receipts of unfinished builds have.
     """
     tables = list[pa.Table]()
     for path in paths:
@@ -296,5 +296,5 @@ def write_pools(
                 output.write(table.take(to_arrow(rows)))
             files.append(output.output(name))
     tokens = sum(filter(None, table["stats_tokens"].filter(bool_column(over_quota)).to_pylist()))
-    dropped = {dropped_key("over_quota"): int(over_quota.sum()), "over_quota_tokens": tokens}
+    dropped = {dropped_key("over_quota"): int(over_quota.sum()), "lost_tokens": tokens}
     return Receipt(files, dropped if over_quota.any() else {})
