@@ -58,7 +58,8 @@ class _MessageReader:
         self.calls = OpenCalls()
         self.counts: Counter[str] = Counter()
         self.roles: list[str] = []  # of the row's messages, in order
-        # Index of the row's message for each message that `read` returned, 0 for opening ones; empty without messages.
+        # For each message that `read` returned, the index of its source message in the row, or 0 for the opening
+        # messages; empty for a proof without messages.
         self.source_indexes: list[int] = []
         self._requests_tags = False
 
@@ -143,7 +144,10 @@ class _MessageReader:
         return messages + self.calls.add_calls(tool_calls)
 
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
-        """Apply the rule for `<think>` blocks; return their messages and the other text."""
+        """Apply the recipe's `ThinkTags`; return messages before the remaining text.
+
+        If the tags do not pair up, the text is the unchanged content.
+        """
         rule = self._rules.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else message_text.split_think_blocks(content)
         if parts is None:
@@ -152,9 +156,9 @@ class _MessageReader:
             return [], "".join(text for is_thought, text in parts if not is_thought)
         # A thought that repeats the reasoning is omitted.
         texts = [part for part in parts[:-1] if part[1].strip() and part != (True, (reasoning or "").strip("\r\n"))]
-        channels = ("analysis" if is_thought else "commentary" for is_thought, _ in texts)
-        messages = zip(texts, channels, strict=True)
-        return [Message(Role.ASSISTANT, text, channel=channel) for (_, text), channel in messages], parts[-1][1]
+        channels = {True: "analysis", False: "commentary"}
+        messages = [Message(Role.ASSISTANT, text, channel=channels[is_thought]) for is_thought, text in texts]
+        return messages, parts[-1][1]
 
     def _read_content(self, message: Row) -> str:
         """Return content as text: `""` for null and `[]`, but `"[]"` for a tool's `[]`."""
@@ -195,7 +199,7 @@ class RowConversation(NamedTuple):
     messages: list[Message]  # before rendering drops any
     template: str | None  # as in the column `template`; None if the text is not valid Harmony
     is_from_text_column: bool  # otherwise from the row's `messages`
-    counts: Mapping[str, int]  # also `analysis_given` and `analysis_rendered`: analysis before and after rendering
+    counts: Mapping[str, int]  # `analysis_given` and `analysis_rendered` are before and after rendering
     refusal: Refusal | None = None  # reason why the text is not valid Harmony
     has_own_mask: bool = False  # the row has `train_turns`, which can exclude its messages from the loss
     stalled_calls: int = 0  # calls that repeat an earlier call, see `CallLog.count_stalled`

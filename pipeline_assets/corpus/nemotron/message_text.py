@@ -71,10 +71,13 @@ def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
 def is_blank_content(content: JsonValue) -> bool:
     """Check whether content is missing or blank: whitespace, or a list of blank parts."""
     if isinstance(content, list):
-        texts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
-        are_blank = (is_blank_content(part.get("text")) and _media_type(part, is_reply=False) is None for part in texts)
-        return len(texts) == len(content) and all(are_blank)
+        return all(isinstance(part, dict) and _is_blank_part(part) for part in content)
     return content is None or (isinstance(content, str) and not content.strip())
+
+
+def _is_blank_part(part: Row) -> bool:
+    is_blank = part.get("type") == "text" and is_blank_content(part.get("text"))
+    return is_blank and _media_type(part, is_reply=False) is None
 
 
 def _find_media_type(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
@@ -96,6 +99,7 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
     if kind == "text":
         return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _AMBIGUOUS_TYPE.fullmatch(key)), None)
     if isinstance(kind, str):
+        # Makes a part media: an object under `source` or the type, or any value under `mimeType`.
         has_payload = any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
         is_entry = is_reply and _AMBIGUOUS_TYPE.fullmatch(kind) and not has_payload
         return kind if _MEDIA_PART.fullmatch(kind) and not is_entry else None

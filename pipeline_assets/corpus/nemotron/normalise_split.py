@@ -15,7 +15,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -87,9 +86,15 @@ def normalise_split(
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
 
     def normalise(tokenizer: TokenizerFile) -> tuple[Driver, list[Receipt]]:
-        options: dict[str, Any] = {"zstd_level": settings.zstd_level, "seed_prompts": seed_prompts}
-        options |= {"origin": origin, "rules": rules, "tokenizer": tokenizer, "template_files": template_files}
-        work = functools.partial(normalise_shard, **options)
+        work = functools.partial(
+            normalise_shard,
+            origin=origin,
+            rules=rules,
+            tokenizer=tokenizer,
+            zstd_level=settings.zstd_level,
+            seed_prompts=seed_prompts,
+            template_files=template_files,
+        )
         warm_up: WarmUp = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=CONTROL_TOKENS)
         if template_files is not None:
             warm_up = functools.partial(load_template, template_files)

@@ -59,11 +59,14 @@ class PoolSummary(msgspec.Struct, frozen=True):
     correctness: dict[str, int]  # by range of `CORRECTNESS_RANGES`
     domains: dict[str, int]
     checks: dict[str, int]  # by failed check, see `CHECKS`
-    shared: dict[str, int]  # by other pool that also has the row
+    shared: dict[str, int]  # by each other pool that also has the row
 
 
 class PoolSetSummary(msgspec.Struct, frozen=True):
-    """Summary of the pools of one dataset, or of all, without the last four fields."""
+    """Summary of the pools of one dataset, or of all datasets.
+
+    The summary of all datasets has none of the last four fields.
+    """
 
     rows: int  # in at least one pool; a row in several pools is counted once, and so are its tokens
     tokens: int
@@ -71,7 +74,7 @@ class PoolSetSummary(msgspec.Struct, frozen=True):
     ledger: Ledger  # of the deduplicated rows from which the pools are selected
     pools: dict[str, PoolSummary]
     left_out: dict[str, str] = {}  # reasons of empty pools whose conditions use only columns without a value
-    empty: dict[str, dict[str, int]] = {}  # by other empty pool: rows that meet a condition, by condition
+    empty: dict[str, dict[str, int]] = {}  # of other empty pools: rows that meet each condition
     correctness_gap: dict[str, Any] = {}  # rows in no pool with known correctness: count, range and examples
     quotas: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET  # candidates and rows, in total and by stratum
 
@@ -183,6 +186,6 @@ def _sort_names(tally: Mapping[str, Any]) -> dict[str, Any]:
     """Sort the names in a tally by `_SORT_KEYS`; receipts do not preserve an order."""
     pools = {name: dict(pool) for name, pool in sorted(tally["pools"].items())}
     for pool in pools.values():
-        for part in pool.keys() - {"rows", *_SIZES}:
+        for part in pool.keys() - {*_SIZES}:
             pool[part] = {name: pool[part][name] for name in sorted(pool[part], key=_SORT_KEYS.get(part, str))}
     return {**tally, "pools": pools}

@@ -93,7 +93,8 @@ def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
     An unreadable row is yielded as a reject, and counts as a row.
     """
     if shard.row_limits is None:
-        yield from itertools.chain.from_iterable(map(read_piece, shard.pieces))
+        for piece in shard.pieces:
+            yield from read_piece(piece)
         return
     missing = 0
     for piece, limit in zip(shard.pieces, shard.row_limits, strict=True):

@@ -112,12 +112,14 @@ class _ScoredRows:
         self._splits, self.recipe = splits, recipe
         self._stops = np.cumsum([read_footer(split.scores_file).num_rows for split in splits]).tolist()
         shape = (self._stops[-1] if splits else 0, len(recipe.order))  # rows, rules
-        self.nll, self.percentile = np.empty(shape[0]), np.empty(shape[0])  # mean, and within the split; NaN if missing
-        # From the pool; 0 if unknown.
+        # Mean NLL, and percentile within the split; NaN without a score.
+        self.nll, self.percentile = np.empty(shape[0]), np.empty(shape[0])
+        # Numbers of tokens from the pool; 0 if unknown.
         self.tokens, self.completion_tokens = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
-        # Candidates meet the conditions of a rule, and are in its range of percentiles.
+        # Rows that meet all conditions of a rule, and those of them that are in its range of percentiles.
         self.meets_conditions, self.candidates = np.ones(shape, bool), np.empty(shape, bool)
-        # `selection_ranks` of candidates for a rule with `max_rows` or `balance`; indexes in a rule's sorted strata.
+        # `selection_ranks` of candidates for a rule with `max_rows` or `balance`, else 0; index of a row's stratum in a
+        # rule's sorted strata, 0 if the rule has no strata.
         self.ranks, self.strata = np.zeros(shape, np.uint64), np.zeros(shape, np.int32)
         self.present_columns = set[str]()  # columns of conditions that have a value in some row
         self._stratum_numbers: list[dict[tuple[str, ...], int]] = [{} for _ in recipe.order]  # by first appearance
@@ -256,6 +258,6 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
             "splits": by_split,
             "could_flip": {"rows": flips, "share": f"{flips / max(could_be, 1):.6f}"} if is_known else None,
         }
-        if empty := [name for name in condition_columns(rule.where) if name not in scored_rows.present_columns]:
-            rules[name]["unsaid"] = empty
+        if unsaid := sorted({*condition_columns(rule.where)} - scored_rows.present_columns):
+            rules[name]["unsaid"] = unsaid
     return {"error_bar": {name: bar if bar is None else str(bar) for name, bar in bars.items()}, "rules": rules}

@@ -47,6 +47,7 @@ def _read_tables(shards: Sequence[DocumentShard], is_validation: bool) -> Iterat
     first = 0
     for shard in shards:
         for documents, _ in read_documents(shard, WHOLE_SHARD, _decoder):
-            chosen = [text for row, text in documents if ((first + row) % _VALIDATION_STEP == 0) == is_validation]
-            yield rows_to_table([*map(msgspec.structs.asdict, chosen)], _SCHEMA)
+            numbered = ((first + row, document) for row, document in documents)
+            chosen = [document for row, document in numbered if (row % _VALIDATION_STEP == 0) == is_validation]
+            yield rows_to_table([msgspec.structs.asdict(document) for document in chosen], _SCHEMA)
         first += shard.rows
