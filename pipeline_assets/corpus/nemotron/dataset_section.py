@@ -123,9 +123,9 @@ class DatasetSection(SplitSource):
         Domain | None,
         Option("Domain of a new dataset: math, proof, science, agentic, chat_if, code, safety.", default=None),
     ] = None
-    reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)  # of the answers, for system messages
+    reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)  # by split, for system messages
     generated_by: str | None = None  # model that generated the conversations, for `corpusmill describe`
-    prompts: Annotated[tuple[SeedSet, ...], pydantic.Field(strict=False)] = ()  # with prompts that are withheld
+    prompts: Annotated[tuple[SeedSet, ...], pydantic.Field(strict=False)] = ()  # with the withheld prompts
 
     @property
     def effective_domain(self) -> Domain | None:

@@ -69,7 +69,8 @@ def deduplicate_split(
     """Build the kept rows of a split.
 
     `rows` has the split's normalised rows, `prompts` their prompts. `decontaminated` and `near_duplicates` (possibly of
-    several splits) may be None: the step was skipped. Near duplicates are tagged, or dropped on request.
+    several splits, of which only `split` matters) are None if their step was skipped. Near duplicates are tagged, or
+    dropped if `drops_near_duplicates`.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))
@@ -110,7 +111,7 @@ def _removed_prompts(decontaminated: Artifact | None) -> Iterator[Reject]:
 def _write_by_shard(
     staging: StagingDir, folder_name: str, shard_numbers: Iterable[str], rows: Iterable[tuple[str, object]]
 ) -> Iterator[Path]:
-    """Write (shard number, row) pairs, sorted by number, to a work file per shard."""
+    """Write (shard number, row) pairs, sorted by number; yield a work file per shard."""
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group = next(waiting, None)
     for name in shard_numbers:

@@ -153,7 +153,10 @@ def _estimate_characters(columns: Mapping[str, object]) -> int:
 
 
 def _spot_check(block: NormalisedRows, rules: RowsRecipe, encoder: HarmonyEncoder) -> int:
-    """Check sampled rows against tiktoken, and return their number."""
+    """Check sampled rows against tiktoken, and return their number.
+
+    Raise OracleMismatchError if a row differs.
+    """
     ids = block.batch.column("id").to_pylist()
     sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id)]
     if sample:

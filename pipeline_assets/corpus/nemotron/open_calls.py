@@ -77,7 +77,7 @@ class OpenCalls:
 
     def _match_reply(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
         """Close the call that a reply answers; return the tool and the kind of match."""
-        if call_id in self._tool_by_id:  # without an open call for a second reply to a call
+        if call_id in self._tool_by_id:  # a second reply to a call finds no open call
             return self._close(self._first_open(("id", call_id)), content, self._tool_by_id[call_id]), "id"
         if name is not None:
             index = self._first_open(("name", name))
@@ -111,7 +111,7 @@ class OpenCalls:
         return self._first_open(None)
 
     def _first_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the first open call with a key, or None."""
+        """Return the index of the first open call with a key (None: any call), or None."""
         if not (waiting := self._waiting[key]):
             return None
         # Calls of the latest message with calls precede earlier calls.

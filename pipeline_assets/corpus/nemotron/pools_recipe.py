@@ -78,7 +78,8 @@ StratumColumns = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydant
 class PoolQuota(RecipeSection):
     """Maximum number of rows of a pool, shared equally among strata.
 
-    The unused share of a small stratum is divided among the others. Without columns, all rows are one stratum.
+    The unused share of a small stratum is divided among the others. `stratify` has columns, such as `meta_domain`; each
+    combination of their values is a stratum. Without columns, all rows are one stratum.
     """
 
     max_rows: int = pydantic.Field(ge=1)  # over all splits of the dataset

@@ -61,7 +61,7 @@ class DropRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _PromptShard:
-    """File of normalised rows; the last two fields are the results of `hash_texts`."""
+    """File of normalised rows; the last two fields are set after `hash_texts`."""
 
     name: str
     path: str
@@ -83,7 +83,10 @@ class PromptRules:
 def gather_prompts(
     staging: StagingDir, rows: Artifact, earlier_prompts: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """Build the prompts of a split's kept rows; those in `earlier_prompts` come first."""
+    """Build the prompts of a split's kept rows.
+
+    A row with the text of an earlier row is dropped; the rows of `earlier_prompts` precede all rows of the split.
+    """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     hashed = list(run_stage("judge", functools.partial(hash_texts, rules=rules), shards, staging, settings))
@@ -198,7 +201,10 @@ def _to_document(row: _StoredRow, split: str) -> Document:
 
 
 def extract_prompt(row: _StoredRow) -> str:
-    """Return a row's prompt: a proof's statement, the user messages, or all text."""
+    """Return a row's prompt: a proof's statement, or else its user messages.
+
+    If the user messages are blank, return the whole text.
+    """
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
         return str(statement)

@@ -170,7 +170,10 @@ def _find_card_splits(configs: Sequence[Config], paths: Sequence[str], where: st
 
 
 def _config_files(config: Config, paths: Sequence[str], where: str) -> dict[str, list[str]]:
-    """Return the sorted files of a config by split, sorted or in the card's order."""
+    """Return the sorted files of a config by split.
+
+    If the config names only a folder, the splits are sorted by name; otherwise, they have the card's order.
+    """
     if config.folder is not None:
         pattern, owner = posixpath.join(config.folder, "**"), f"config {config.name!r}"
         return _group_by_name(files_matching(paths, [pattern], owner, "card", where), where)
@@ -186,7 +189,10 @@ def _name_clash_error(subject: str, split: str, where: str) -> InputError:
 def _prefer_json_lines(
     split: str, files: Sequence[str], found_by: FoundBy, same_name_files: Sequence[str] = ()
 ) -> SplitFiles:
-    """Choose the JSON lines of a split, or its Parquet files if it has no JSON lines."""
+    """Choose the JSON lines of a split, or its Parquet files if it has no JSON lines.
+
+    `same_name_files` are all files whose names contain the split; files that are not chosen are `left_out`.
+    """
     lines = [path for path in files if detect_format(path) == "jsonl"]
     chosen = lines or list(files)
     left_out = tuple(sorted({*files, *same_name_files} - set(chosen)))

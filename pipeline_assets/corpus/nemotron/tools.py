@@ -87,7 +87,8 @@ class _SchemaRewriter:
         self._weights: dict[str, int] = {}
         whole: dict[str, JsonValue] = {"allOf": [self._rewrite(root)]}
         self.rewritten: dict[str, JsonValue] = {**whole, "$defs": self._definitions}  # references point to `$defs`
-        # Number of parts. A reference counts as many parts as its target has, or one if it is recursive.
+        # Number of parts. A reference counts as many parts as its target has, or one if it is recursive; a pattern adds
+        # `_PATTERN_WEIGHT`.
         self.weight = self._measure_weight(whole)
         if self.weight > MAX_WEIGHT:
             raise _TooComplex

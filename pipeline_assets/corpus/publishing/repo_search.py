@@ -86,7 +86,8 @@ class RepoSearch:
     def _search_file(self, repo: HubRepo, commit: str, file: HubFile, index: HubFile | None) -> Collection[str] | None:
         """Return the hashes of the entries that match a file; None if it is unreadable.
 
-        `index` is the row index of a token file, and None for other files.
+        If reading fails after the first match, the matches are returned. `index` is the row index of a token file, and
+        None for other files.
         """
         paths = [repo.hub.fetch(repo.name, commit, part).path for part in (file, index) if part is not None]
         values = read_row_keys(paths[0]) if index is None else self._decode_rows(*paths)

@@ -33,7 +33,7 @@ _OTHER_COPIES = ("clones and downloaded copies", "forks and duplicated repositor
 class RemovalRecord(msgspec.Struct):
     """Record and certificate of a removal with UTC times, but without ids or texts.
 
-    Places in the repo are `REF@COMMIT:PATH`, by the hash of the entry that they contain.
+    A place is `REF@COMMIT:PATH`. `removed` and `remaining` list places by the hash of the entry that was found there.
     """
 
     repo: str
@@ -108,7 +108,10 @@ def unpublish(
 
 
 def _add_result(record: RemovalRecord, result: RepoSearchResult) -> None:
-    """Add the results of a search to the record of earlier runs."""
+    """Add the results of a search to the record of earlier runs.
+
+    Only large files of branches and tags are added to `objects`; `remaining` and `unread` are replaced.
+    """
     for ref, reached in result.commits_by_ref.items():
         record.commits[ref] = list(dict.fromkeys([*reached, *record.commits.get(ref, ())]))
     for entry, places in result.places_by_hash.items():
@@ -190,7 +193,10 @@ def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
 def _surviving_commits(
     repo: HubRepo, record: RemovalRecord, commits_by_ref: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Return former commits of own refs that the hub still serves, by `_EARLIER_REF`."""
+    """Return commits that no ref reaches any more, but that the hub still serves.
+
+    Only former commits of branches and tags are returned, under the key `_EARLIER_REF`; without any, the dict is empty.
+    """
     own_refs = (ref for ref in record.commits if ref.startswith(_OWN_REF_PREFIXES))
     before = {commit for ref in own_refs for commit in record.commits[ref]}
     answering = []

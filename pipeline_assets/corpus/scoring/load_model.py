@@ -69,7 +69,10 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 
 
 def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
-    """Check whether a row's positions depend on the longest row of its batch."""
+    """Check whether a row's positions depend on the longest row of its batch.
+
+    Raise InputError for dynamic RoPE, whose positions also depend on earlier batches.
+    """
     values = [getattr(module, "rope_type", None) for module in network.modules()]
     types = {str(name) for value in values for name in (value.values() if isinstance(value, dict) else [value])}
     if any("dynamic" in name for name in types):
@@ -232,7 +235,10 @@ def _are_close(means: Sequence[float], expected: Sequence[float], tolerance: flo
 
 
 def _fuse_norms(network: Any) -> None:
-    """Replace each RMS norm of `transformers` (eight GPU kernels) with one kernel."""
+    """Replace each RMS norm of `transformers` (eight GPU kernels) with one kernel.
+
+    A norm stays unchanged if the kernel computes a different result for a sample.
+    """
     for module in network.modules():
         weight: Any = getattr(module, "weight", None)
         eps = getattr(module, "variance_epsilon", None)

@@ -28,23 +28,24 @@ class ModalSettings(pydantic.BaseModel):
 
     # Name of the app on Modal, and prefix of its volumes.
     app: str = pydantic.Field("corpusmill-nll-scoring", pattern=r"^[a-z0-9-]{1,48}$")
-    environment: str | None = None  # of Modal; None for its default
-    # `none` for a CPU. Modal may replace `H100` by an H200, but never `H100!`.
+    environment: str | None = None  # Modal environment; None for Modal's default
+    # GPU model; `none` scores on a CPU. Modal may replace `H100` by an H200, but never `H100!`.
     gpu: str = pydantic.Field("H100!", min_length=1)
     gpus: int = pydantic.Field(1, ge=1, le=8)  # per container
     cpu: float = pydantic.Field(4, gt=0)  # physical cores per container
     memory_gib: float = pydantic.Field(64, gt=0)
-    region: str | None = None  # of Modal; None for any
+    region: str | None = None  # Modal region; None for any
     secret: str = ""  # name of the Modal secret with HF_TOKEN, for hub files that need a token; empty for none
-    timeout_s: int = pydantic.Field(3600, ge=10, le=86_400)  # of a shard, including the loading of the model
-    startup_s: int = pydantic.Field(1800, ge=10, le=86_400)  # of a container, including the loading of its image
-    scaledown_s: int = pydantic.Field(60, ge=2, le=3600)  # for which a container waits for another shard
+    timeout_s: int = pydantic.Field(3600, ge=10, le=86_400)  # maximum for a shard, with the loading of the model
+    startup_s: int = pydantic.Field(1800, ge=10, le=86_400)  # maximum for a container's start, with its image
+    scaledown_s: int = pydantic.Field(60, ge=2, le=3600)  # a container's wait for another shard
     places: int = pydantic.Field(16, ge=1, le=1000)  # maximum containers at a time; each scores one shard
-    tokens_per_s: float = pydantic.Field(17_000, gt=0)  # of a container: published for gpt-oss-120b on one H100
+    # Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.
+    tokens_per_s: float = pydantic.Field(17_000, gt=0)
     gpu_price: float | None = pydantic.Field(None, ge=0)
     cpu_price: float = pydantic.Field(0, ge=0)
     memory_price: float = pydantic.Field(0, ge=0)
-    region_factor: float = pydantic.Field(1, ge=1)  # of all prices: a region's surcharge, even if `region` is None
+    region_factor: float = pydantic.Field(1, ge=1)  # applies to all prices, even if `region` is None
     prices_read: date | None = None  # day on which the prices were read
     cost_limit: float | None = pydantic.Field(None, ge=0)  # for all splits that one command scores
     split_cost_limit: float | None = pydantic.Field(None, ge=0)

@@ -24,7 +24,8 @@ _HASH_BYTES = 16
 class Selection:
     """Pool rows that were selected for scoring.
 
-    `counts` has all `rows`, and if not 0 `dropped/repeated_id` and, because of `max_rows`, `dropped/not_sampled`.
+    `counts` has `rows` (all rows of the pool files) and, if not 0, `dropped/repeated_id` (the id occurred earlier) and
+    `dropped/not_sampled` (rows beyond `max_rows`).
     """
 
     row_numbers_by_file: Mapping[str, NDArray[np.int64]]  # ascending, shape (rows,)

@@ -25,9 +25,9 @@ class ScoringRecipe(RecipeSection):
 
     Attributes:
         attention: Attention implementation for padded rows; None packs rows if the model allows it.
-        spreads: Otherwise each GPU has a copy of the model.
+        spreads: If false, each GPU has a copy of the model.
         threads: Number of CPU threads per shard.
-        max_length: By default the limit in the model's config.
+        max_length: The default is the limit in the model's config.
         batch_tokens: Padding is included; a longer row is a batch of its own.
         shard_rows: An interrupted build resumes at the next shard.
         max_rows: Rows are chosen by a hash of their ids.

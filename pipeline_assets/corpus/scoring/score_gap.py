@@ -20,14 +20,17 @@ _TABLE_HEADER = ("", "rows", "bytes", "first", "second", "gap", "95 % interval",
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of two models on the same rows, in bits per byte if they have bytes."""
+    """Comparison of two models on the same rows.
+
+    The figures from `first` to `high` are in bits per byte; all are None if `bytes` is 0.
+    """
 
     rows: int
     bytes: int  # UTF-8 bytes of the completions
     first: float | None = None
     second: float | None = None
     gap: float | None = None  # `second` - `first`, below 0 if the second model is better
-    low: float | None = None  # ends of the gap's 95 % interval, from the spread of rows; None also for one row
+    low: float | None = None  # ends of the gap's 95 % interval, from the spread of rows; None for one row
     high: float | None = None
     second_better_share: float | None = None  # of rows for which the second model's NLL is lower; None without rows
 

@@ -89,13 +89,13 @@ class SubsetsRecipe(RecipeSection):
     """
 
     rules: Annotated[Mapping[str, SubsetRule], pydantic.Field(default_factory=_default_rules, min_length=1)]
-    # Order in which rules select rows, by default of `rules`. It is stored, because manifests sort keys.
+    # Order in which rules select rows; by default the order of `rules`, which manifests do not keep.
     order: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ()
     disjoint: bool = True
     seed: int = 0  # of the random choice if a rule selects only some of its candidates
     tokens: bool = True  # whether token files are written; see `subset_tokens`
-    terminators: bool = True  # in loss masks; see `CountedControlTokens`
-    headers: bool = False  # in loss masks; see `CountedControlTokens`
+    terminators: bool = True  # whether they count in loss masks; see `CountedControlTokens`
+    headers: bool = False  # whether they count in loss masks; see `CountedControlTokens`
 
     @pydantic.field_validator("rules")
     @classmethod
