@@ -5,6 +5,7 @@ runs, any web page in the same browser could start, change or delete runs. The r
 Origin, a Host name that the page's owner controls, or a query in the URL; this webserver refuses all three.
 """
 
+import re
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,7 +16,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_LOOPBACK_NAMES = ("127.0.0.1", "localhost")
+_LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:[0-9]*)?", re.IGNORECASE)
 
 
 class SameOriginMiddleware:
@@ -42,7 +43,7 @@ def refusal_message(scope: Scope) -> str | None:
     """Return the reason to refuse a request; None to accept it."""
     request = HTTPConnection(scope)
     hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
-    if len(hosts) != 1 or hosts[0].partition(":")[0].lower() not in _LOOPBACK_NAMES:
+    if len(hosts) != 1 or _LOOPBACK_HOST.fullmatch(hosts[0]) is None:
         return "The Host header must be 127.0.0.1 or localhost; reach another machine's UI by an SSH tunnel."
     if origins not in ([], [f"http://{hosts[0]}"]):
         return "The Origin header names another site; open the UI's own address."

@@ -16,7 +16,7 @@ from pipeline_assets.webserver import SameOriginMiddleware
 
 OWN = "http://localhost:3000"
 FOREIGN_HOSTS = ["evil.example", "evil.example:3000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0"]
-INVALID_HOSTS = ["", "[", "localhost@evil.example"]
+INVALID_HOSTS = ["", "[", "localhost@evil.example", "localhost:3000@evil.example"]
 FOREIGN_ORIGINS = ["http://evil.example", "null", "https://localhost:3000", "http://localhost:3001", f"{OWN}, {OWN}"]
 
 
