@@ -40,7 +40,7 @@ class KeptWork:
     """
 
     earlier_folder: Path | None = None
-    _tasks: dict[tuple[str, str], tuple[str, Receipt]] = field(default_factory=dict)
+    _tasks: dict[tuple[str, str], tuple[KeptTask, list[str]]] = field(default_factory=dict)  # with the paths of files
     _earlier_tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,7 +70,8 @@ class KeptWork:
 
     def add(self, stage: str, task_name: str, digest: str, receipt: Receipt) -> None:
         """Mark a finished task to be kept."""
-        self._tasks[stage, task_name] = digest, receipt
+        task = KeptTask(stage, task_name, digest, receipt.to_bytes().decode())  # takes half the memory of the receipt
+        self._tasks[stage, task_name] = task, [file.path for file in receipt.files]
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
         """Unmark the tasks of `shards` and of `stages`, so that they are not kept.
@@ -85,10 +86,9 @@ class KeptWork:
     def write(self, staging: StagingView) -> None:
         """Write `tasks.json` into the work folder; remove files that no kept task wrote."""
         work = staging.path(f"{WORK_FOLDER}/{KEPT_TASKS_FILE}")
-        files = [file.path for _, receipt in self._tasks.values() for file in receipt.files]
-        remove_unnamed(work.parent, {path.removeprefix(f"{WORK_FOLDER}/") for path in files}, kept_entries=())
-        tasks = [KeptTask(*key, digest, receipt.to_bytes().decode()) for key, (digest, receipt) in self._tasks.items()]
-        durable.write_durably(work, msgspec.json.encode(tasks))
+        kept = {path.removeprefix(f"{WORK_FOLDER}/") for _, paths in self._tasks.values() for path in paths}
+        remove_unnamed(work.parent, kept, kept_entries=())
+        durable.write_durably(work, msgspec.json.encode([task for task, _ in self._tasks.values()]))
 
 
 def _kept_path(artifact_folder: Path, name: str) -> Path:
