@@ -68,7 +68,8 @@ class ConversationRows(FileRows):
     schema = _SCHEMA
     reads_sources = True
     id_name, advice = "id", "use an id of the column `id`, or a row number with --row"
-    upstream_class: "ClassVar[type[ConversationRows] | None]" = None  # of inputs; None if rows were read from files
+    # Row store of the input artifacts; None if the rows were read from files.
+    upstream_class: "ClassVar[type[ConversationRows] | None]" = None
     reject_files: ClassVar = {"rejected": REJECTS_FILE, "dropped": DROPPED_FILE}
     fate = _fate_by_source_row
 
@@ -179,7 +180,7 @@ class SubsetRows(_FolderRows):
 
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         split, prefixes = _split_of_file(part.shard), (_POOLS_PREFIX, _RAW_PREFIX)
-        scores = next(artifact for name, artifact in self._open_inputs(split) if not name.startswith(prefixes))
+        [scores, *_] = [artifact for name, artifact in self._open_inputs(split) if not name.startswith(prefixes)]
         row = find_row(scores.path(SCORES_FILE), {"id": part.id})
         if row is None:
             raise InputError(f"row {part.id!r} has no score", scores.folder, "run `corpusmill verify` on both")
