@@ -94,8 +94,9 @@ def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zst
 
 def _read_and_count(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
     """Yield a shard's tables, and add their rows, bytes and licences to `split`."""
-    names = shard.schema.names
-    columns = [next(filter(names.__contains__, known), None) for known in (_SOURCE_COLUMNS, _LICENCE_COLUMNS)]
+    stored = shard.schema.names
+    known = (_SOURCE_COLUMNS, _LICENCE_COLUMNS)
+    columns = [next((name for name in names if name in stored), None) for names in known]
     for rows in shard.tables():
         split.rows += rows.num_rows
         split.uncompressed_bytes += rows.nbytes
