@@ -276,7 +276,7 @@ def expand_group(arguments: list[str], groups: Collection[str], commands: Collec
 
     A group and a command may have the same name: `dedup --input` becomes `stage-a dedup --input`.
     """
-    name, following = ("".join(arguments[index : index + 1]) for index in (0, 1))
+    name, following = "".join(arguments[:1]), "".join(arguments[1:2])
     is_group = name in groups and (not following.startswith("-") or following in ("-h", "--help"))
     matches = [command for command in commands if command.partition(" ")[2] == name]
     if not name or is_group or name in commands or not matches:

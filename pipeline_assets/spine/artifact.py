@@ -62,7 +62,8 @@ class Artifact:
 
     def members(self) -> list[Manifest]:
         """Read the manifests of sealed members, the artifacts inside this folder."""
-        return [*filter(None, (read_manifest(self.folder / name) for name in member_digests(self.manifest)))]
+        manifests = (read_manifest(self.folder / name) for name in member_digests(self.manifest))
+        return [manifest for manifest in manifests if manifest is not None]
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -197,7 +198,10 @@ def member_digests(manifest: Manifest) -> dict[str, str]:
 
 
 def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
-    """Read the manifest of a member of `folder`; return Damage if it is not intact."""
+    """Read the manifest of a member, which is an artifact inside `folder`.
+
+    Return Damage if the manifest is missing or damaged, or its digest is not `digest`.
+    """
     try:
         manifest = read_manifest(folder / member)
     except InputError as error:
