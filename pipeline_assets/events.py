@@ -61,8 +61,8 @@ class AssetView:
 
     `code_version` is `OUTDATED` for a stale artifact; the stage version for an artifact of a recipe version, or of no
     recipe; otherwise the result of the function `code_version`. `upstream` has the input artifacts by asset; an
-    external input has an empty list. `partition` is None if the asset is not partitioned, and
-    `version` if the recipe is not a version of another one.
+    external input has an empty list. `partition` is None if the asset is not partitioned, and `version` if the recipe
+    is not a version of another one.
     """
 
     key: dg.AssetKey

@@ -107,8 +107,8 @@ def seal_manifest(
 def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     """Raise an error if the folder has an artifact that must not be replaced.
 
-    It is a UsageError for another kind or, without `replace`, for a mismatch; an InputError for damage without
-    `replace`.
+    Raise UsageError if the artifact is of another kind or, without `replace`, does not match the target. Raise
+    InputError if it is damaged, unless `replace` is set.
     """
     state, reason = target.state(root)
     sealed = read_manifest(root / target.folder) if state == "stale" else None

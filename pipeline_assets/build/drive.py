@@ -64,7 +64,7 @@ def copy_manifests(target: Target, artifact: Artifact, root: Path) -> None:
 
 def _copy_path(path: Path, manifest: Manifest) -> Path:
     """Return `path`, with a hash added if another artifact's manifest uses `path`."""
-    # as for `a/b_c` and `a_b/c` of one kind
+    # For example, `path` is the same for the artifacts `a/b_c` and `a_b/c` of one kind.
     with contextlib.suppress(InputError, OSError):  # a missing or damaged copy is written again
         other = read_sealed_manifest(path)
         if (other.kind, other.name) != (manifest.kind, manifest.name):

@@ -68,7 +68,10 @@ class Recipe(RecipeSection):
                 yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
 
     def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
-        """Raise InputError if a local file that builds of `targets` need is unusable."""
+        """Raise InputError if a local file that builds of `targets` need is unusable.
+
+        By default, all targets are checked; those that are up to date need no file.
+        """
 
     def revisions(self) -> Sequence[tuple[str, str]]:
         """Return (dataset, commit) of every hub dataset that the recipe reads."""
@@ -103,7 +106,10 @@ class Recipe(RecipeSection):
 
 
 def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
-    """Return targets and, before each, all artifacts that its build or checks read."""
+    """Return targets and all artifacts that they need; omit external artifacts.
+
+    Each artifact comes after the artifacts that its build or its checks read.
+    """
     ordered: dict[Path, Target] = {}
 
     def add(target: Target) -> None:

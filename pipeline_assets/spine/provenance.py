@@ -58,7 +58,8 @@ class ProvenanceRecorder:
 def current_versions() -> dict[str, str | None]:
     """Return the versions of program, Python, platform and libraries in this process.
 
-    The program's version is a commit. None stands for an unknown commit, or for a library that is not installed.
+    Keys are `program`, whose version is a commit, `python`, `platform` and names of libraries. None stands for an
+    unknown commit, or for a library that is not installed.
     """
     return recorded_versions(ProvenanceRecorder().provenance({}))
 

@@ -31,7 +31,7 @@ def choose_model_files(sizes: Mapping[str, int], read_file: Callable[[str], byte
     """Choose the files that loading a model needs; `where` names the model in errors.
 
     `sizes` has the sizes in bytes of all files of the model. `read_file` is called only for the config and the index of
-    the weights. Raise InputError if one of them, or the safetensors weights, are missing or unusable, or the model has
+    the weights. Raise InputError if the config or the safetensors weights are missing or unusable, or if the model has
     its own code.
     """
 

@@ -36,11 +36,11 @@ _SHOWN_FILES = 5
 class HubPin:
     """Files to pin, or pinned, of a hub repository at a commit."""
 
-    hub: hub_files.HubFiles  # for repositories of the type of `repo`
+    hub: hub_files.HubFiles  # hub for repositories of the type of `repo`
     repo: str
     commit: str
     files: Sequence[HubFile]
-    decisions: Mapping[str, Any] = field(default_factory=dict)  # for the manifest of the pin
+    decisions: Mapping[str, Any] = field(default_factory=dict)  # decisions for the manifest of the pin
 
     @classmethod
     def from_manifest(cls, hub: hub_files.HubFiles, pin: Manifest) -> Self:
@@ -110,10 +110,11 @@ def pin_kind(
             return Listing.from_files(target.external_inputs.resolve_path(run.root).files())
         return Listing(tuple(find_on_hub(target, run).entries()))
 
+    functools.update_wrapper(pin, find_on_hub)  # the UI shows the source of `find_on_hub`, which differs by kind
     return Kind(
         name,
         stage,
-        input_builder(functools.update_wrapper(pin, find_on_hub)),
+        input_builder(pin),
         description,
         formats=frozenset({"huggingface", "file"}),
         external_inputs=external_inputs,

@@ -66,7 +66,10 @@ class RowStores:
         return dict(sorted(unsearchable.items()))
 
     def find_unsourced(self) -> list[Path]:
-        """List artifacts with rows that do not come from source files, such as pools."""
+        """List artifacts whose rows are not derived from artifacts that read source files.
+
+        The removal list was not applied to such rows, for example to rows of published pools.
+        """
         sealed, reached = self.lineage.manifests, set[Path]()
         waiting = [*self._source_row_classes()]
         while waiting:
@@ -83,7 +86,10 @@ def _gives_rows(name: str) -> bool:
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
-    """Return the row store of an artifact in any data root; None if it has no rows."""
+    """Return an artifact's row store; None if its kind has no rows or is unknown.
+
+    The default `lineage` is the lineage of the artifact's data root.
+    """
     folder = artifact.folder.absolute()
     return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)
 
