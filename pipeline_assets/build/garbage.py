@@ -60,7 +60,7 @@ class Garbage:
 
     folder: Path
     reason: str
-    artifact_folder: Path | None = None  # of the artifact, perhaps missing, that owns `folder`; None for a cache
+    artifact_folder: Path | None = None  # of the artifact that owns `folder` and may be missing; None for a cache
 
 
 class Survey:
@@ -297,7 +297,10 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named_by_user(folder: Path, manifest: Manifest) -> bool:
-    """Check whether a user pulled, copied or, by the build command, named an artifact."""
+    """Check whether a user pulled or copied an artifact, or built it from a path.
+
+    An artifact was built from a path if the build command in its manifest names a folder, a recipe file or an input.
+    """
     typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run")
     words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)

@@ -32,9 +32,9 @@ class PartialBuild:
 
     folders: Sequence[Path]  # staging directories, oldest first; if none exist, replaced folders to be removed
     finished_shards: Mapping[str, int]  # by stage, in the newest folder; sorted by stage name
-    last_write: datetime.datetime  # of the newest folder, its plan or its receipts
+    last_write: datetime.datetime  # last change of the newest folder, its plan or its receipts
     is_sealing: bool  # all shards are built, and the seal has begun
-    is_pull: bool  # from a store; a run does not continue a pull
+    is_pull: bool  # the build is a pull from a store, which a run does not continue
     builder: Builder | None  # None if no process holds the lock
 
 
@@ -143,7 +143,7 @@ def _artifact_status(root: Path, target: Target, states: Mapping[str, State], ha
 
 def _find_partial_build(folder: Path) -> PartialBuild | None:
     """Return the running or interrupted build of an artifact; None if neither exists."""
-    # first, since a build that ends before the folders are listed leaves none
+    # The lock is examined first: of a build that ends in between, no folder is listed.
     builder = lock_owner(folder)
     folders = staging.staging_folders(folder) or staging.leftover_folders(folder, "old")
     if not folders:

@@ -35,8 +35,8 @@ logger = logging.getLogger("corpusmill")
 class RecipeVersion:
     """Recipe file that `find_or_write_version` found or wrote for a period."""
 
-    path: Path  # of the period's version, else of the newest version, else of the base recipe
-    previous_path: Path | None = None  # of the version before, or the base recipe; None if the period has no version
+    path: Path  # file of the period's version, else of the newest one, else of the base recipe
+    previous_path: Path | None = None  # version before it, or the base recipe; None if the period has no version
     changes: list[str] = field(default_factory=list)  # `DATASET: OLD → NEW`, and a line per changed local source
     head_errors: list[InputError] = field(default_factory=list)  # about datasets that keep their commits
 

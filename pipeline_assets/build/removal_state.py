@@ -24,7 +24,7 @@ class RemovalComparison(msgspec.Struct, frozen=True):
 
     position: str = ""
     rows: dict[str, int] = {}  # number of rows that match an entry, by file
-    is_downstream: bool = False  # of an artifact with such rows
+    is_downstream: bool = False  # the artifact was built from an artifact with such rows
 
     @property
     def has_listed_rows(self) -> bool:

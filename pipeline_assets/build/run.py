@@ -90,12 +90,13 @@ class Run:
     settings: RunSettings
     hub: HubFiles | None = None  # None if nothing is read from a hub
     replace: bool = False  # a build may replace an artifact that is damaged or does not match its recipe
-    wait_s: float = 0  # while another process builds the same artifact, before BuilderBusyError is raised
+    wait_s: float = 0  # seconds to wait for another builder of the artifact; 0 raises BuilderBusyError at once
     publishes: bool = True  # publications are uploaded to the hub; False in a rebuild
     remote_launcher: "RemoteLauncherFactory | None" = None  # scores shards elsewhere; None scores on this machine
-    find_previous_folder: FolderFinder | None = None  # of an earlier artifact, whose files a build links if it matches
-    removals: Removals | None = None  # of a build; None reads the list of the data root
-    keep_work: bool | None = None  # finished tasks, for the next version; None keeps them only for dated versions
+    # Maps a role to the folder of an earlier recipe's artifact, whose files a build links if it matches the target.
+    find_previous_folder: FolderFinder | None = None
+    removals: Removals | None = None  # removal list of a build; None reads the list of the data root
+    keep_work: bool | None = None  # keep finished tasks for the next version; None: only for dated versions
 
     @functools.cached_property
     def _applied_positions(self) -> Mapping[str, str]:

@@ -72,8 +72,8 @@ Build = Callable[["Target", Run], Artifact]
 class Planner:
     """Functions that compute numbers of a build before it starts.
 
-    `list_files` lists external files; `plan_tokens` returns None, and `describe_limits` an empty text, if the recipe
-    sets none.
+    `list_files` lists the external files that a build needs. `plan_tokens` returns the planned number of tokens of a
+    recipe, and `describe_limits` a line about its limits; None and an empty text if the recipe sets none.
     """
 
     list_files: Callable[["Target", Run], Listing] = lambda target, run: Listing()
@@ -97,7 +97,7 @@ class Kind:
     description: str  # Markdown for the UI; the first line is a summary
     checks: tuple[Check, ...]  # the first one verifies the files; the others run only if it passes
     formats: frozenset[str] = frozenset()  # of its files, as shown in the UI
-    # Returns a sealed artifact's input files if they are local and in no artifact.
+    # Returns a sealed artifact's input files if they are local and in no artifact; else None.
     external_inputs: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
     labels: tuple[str, ...] = ()  # names of files that no digest covers, because they contain a time or a path
     row_store_class: "type[RowStore] | None" = None  # reads and traces its rows; None if it has no rows
@@ -105,7 +105,8 @@ class Kind:
     after_build: Callable[[Artifact], object] | None = None  # writes other files, even if the artifact was up to date
     planner: Planner = Planner()
     dagster_pool: str = "cpu"  # limits parallel builds; builds that read a hub use the pool `hub` instead
-    keeps_all_documents: Callable[[Mapping[str, Any]], bool] = lambda recipe: False  # a build then links files
+    # Checks whether a recipe keeps all documents unchanged; a build then links the input files.
+    keeps_all_documents: Callable[[Mapping[str, Any]], bool] = lambda recipe: False
     applies_removals: bool = False  # its build leaves out the rows on the removal list of the data root
 
     @property
@@ -155,10 +156,10 @@ class Target:
     partition: str | None = None  # key; None if the kind has no partitions
     name_key: str = "name"  # recipe key that messages suggest to change if the folder is occupied
     copy_name: str | None = None  # file name of the manifest's copy for git; None if it is not copied
-    intended_use: Mapping[str, Any] | None = None  # for the provenance; recipes of different uses can share it
-    external_inputs: ExternalInputs | None = None  # local input files that are in no artifact
+    intended_use: Mapping[str, Any] | None = None  # for the provenance; recipes of different uses share artifacts
+    external_inputs: ExternalInputs | None = None  # local input files that are in no artifact; None without any
     checked_against: tuple["Target", ...] = ()  # artifacts that its checks read, but its build does not
-    count_limit: CountLimit | None = None  # of the recipe on the artifact's counts
+    count_limit: CountLimit | None = None  # limit of the recipe on the artifact's counts; None without one
     is_external: bool = False  # another recipe builds the target; such a target is never stale
     is_output: bool = False  # the recipe names the target as an output; it is then never marked as intermediate
     is_intermediate: bool = field(default=False, compare=False)  # compressed for speed: only the next steps read it

@@ -50,7 +50,7 @@ class TrainerFormat(NamedTuple):
     """Format of an export."""
 
     write: Callable[[Job], BuildResult]  # writes the files into the staging directory of a job
-    row_store_class: type[FileRows]  # of the row stores that the format exports
+    row_store_class: type[FileRows]  # class of the row stores that the format exports
     contents: str  # description of the rows, for errors
     options: frozenset[str]  # command-line options that the format uses
     usage: str  # Python code that reads the export

@@ -35,8 +35,8 @@ class VersionChange:
     """Changed version of the program, Python, the platform or a library."""
 
     name: str
-    sealed: str | None  # that built the artifact; None if unknown
-    current: str | None  # None if not installed
+    sealed: str | None  # version that built the artifact; None if it is unknown or was not installed
+    current: str | None  # None if it is unknown or not installed
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RebuildStep:
     """Rebuild of one artifact, from the target that its manifest describes."""
 
     target: Target
-    manifest: Manifest  # that the rebuild must produce
+    manifest: Manifest  # manifest that the rebuild must produce
     sealed_folder: Path | None  # None if only a copy of the manifest exists
 
 
@@ -62,7 +62,7 @@ class StepOutcome:
     is_sealed_intact: bool = False  # the sealed files were read and match their manifest
     file_findings: Sequence[FileFinding] = ()  # files that differ in content, or are damaged
     other_differences: Sequence[str] = ()  # of counts, decisions and inputs, as lines of text
-    differently_stored_paths: Sequence[str] = ()  # of files with equal content, which count as equal
+    differently_stored_paths: Sequence[str] = ()  # files with equal content but other stored bytes: count as equal
     version_changes: Sequence[VersionChange] = ()
 
 

@@ -88,8 +88,8 @@ class ArtifactPlan:
 
     status: ArtifactStatus
     figures: Mapping[str, Forecast] = field(default_factory=dict)  # planned numbers, such as `tokens`; empty if built
-    sample: HubSample | None = None  # that the build reads; None for other inputs, or if already built
-    listing_bytes: int = 0  # of the JSON that lists the input files in the manifest
+    sample: HubSample | None = None  # part of a hub dataset that the build reads; None for other inputs, or if built
+    listing_bytes: int = 0  # size of the JSON that lists the input files in the manifest
     disk_bytes: int | None = None  # estimate; None if the kind has no rows, or the artifact is built
     is_kept_if_equal: bool = False
 
@@ -112,12 +112,13 @@ class RecipePlan:
     """Plan of a recipe."""
 
     artifacts: Sequence[ArtifactPlan]  # upstream first
-    bytes_fetched_to_plan: int  # listings and footers that planning fetched
-    bytes_to_fetch: int  # by the build
+    bytes_fetched_to_plan: int  # bytes of listings and footers
+    bytes_to_fetch: int  # by the build itself
     disk_checks: Sequence[CapacityCheck]  # empty if everything is built
     mixture: MixtureEstimate | None = None  # of the first packed set to build; None if no source size is known
-    kept_bytes: int = 0  # estimate of finished tasks that a build with `keep_work` keeps for the next version
-    missing_segment_tokens: Mapping[str, int] = field(default_factory=dict)  # estimate by corpus
+    kept_bytes: int = 0  # estimate of the work that a build with `keep_work` keeps for the next version
+    # Estimated tokens that all segments need of a corpus beyond those it has, by corpus.
+    missing_segment_tokens: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def artifacts_to_build(self) -> list[ArtifactPlan]:

@@ -57,9 +57,9 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 class PullResult:
     """Result of a pull."""
 
-    artifacts: int  # pulled
-    present_artifacts: int  # present before
-    bytes: int  # pulled
+    artifacts: int  # number of pulled artifacts
+    present_artifacts: int  # number of artifacts that were present before
+    bytes: int  # number of pulled bytes
     manifests: tuple[Manifest, ...]
 
 

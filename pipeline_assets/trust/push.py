@@ -90,10 +90,10 @@ class PushResult:
     """Result of a push."""
 
     ref: Ref
-    artifacts: int  # of this push
-    bytes: int  # of these artifacts
-    sent_bytes: int  # that the store lacked
-    earlier_digest: str | None  # in the pointer before; None if the pointer was missing or damaged
+    artifacts: int  # number of artifacts of this push
+    bytes: int  # number of bytes of these artifacts
+    sent_bytes: int  # number of bytes that the store lacked
+    earlier_digest: str | None  # digest in the pointer before the push; None if the pointer was missing or damaged
 
 
 def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_every_s: float) -> PushResult:

@@ -63,8 +63,8 @@ TaskState = Literal["as_sealed", "not_read", "damaged"]
 class VerificationScope:
     """Extent of a verification."""
 
-    root: Path | None = None  # None verifies only the artifact and its members, no upstream artifacts
-    sample: FileSample | None = None  # of the files to read; None reads all
+    root: Path | None = None  # data root whose upstream artifacts and inputs are verified, too; None: only the artifact
+    sample: FileSample | None = None  # sample of the files to read; None reads all
     checks_content: bool = False  # recompute content hashes of compressed and Parquet files; implied by `sample`
     threads: int = 2
     log_every_s: float = 10.0
@@ -79,7 +79,7 @@ class Verification:
     chain: Chain
     tasks: list[HashTask]  # one for each artifact file that has its sealed size
     findings: list[Finding]  # damage, missing inputs, and changed files in local folders
-    scan_finding_count: int  # of those about manifests and files of artifacts, which come first in `findings`
+    scan_finding_count: int  # findings about manifests and files of artifacts, which come first
     started_at: datetime.datetime
     label_names: LabelNames
     hub_check: HubCacheCheck | None = None  # of inputs in the hub cache; None without a data root

@@ -74,13 +74,13 @@ class DocumentExamples:
 class DocumentChanges:
     """Differences between the documents of two artifacts, matched by id."""
 
-    part: str | None  # compared members of two datasets; None if the artifacts' own rows are compared
+    part: str | None  # name of the compared members; None if the artifacts' own rows are compared
     only_in_a: DocumentExamples
     only_in_b: DocumentExamples
     in_both: DocumentExamples
-    changed: DocumentExamples  # in text or tokens
+    changed: DocumentExamples  # documents whose text or tokens differ
     other_properties: str  # names of compared properties other than text and tokens
-    relabelled: DocumentExamples  # differing only in another property
+    relabelled: DocumentExamples  # documents that differ only in one of `other_properties`
 
 
 @dataclass(frozen=True)

@@ -32,15 +32,15 @@ class RowSchema:
     Names of nested columns are dotted.
     """
 
-    path_prefix: str  # of the files' paths
+    path_prefix: str  # prefix of the files' paths
     struct: type[msgspec.Struct] | None  # class of the record in a JSON line; None for Parquet files
-    key_columns: tuple[str, ...]  # together identify a row; the last one is the id
-    source_column: str  # with the source or split of a row
+    key_columns: tuple[str, ...]  # columns that together identify a row; the last one is the id
+    source_column: str  # column with the source or split of a row
     text_column: str
-    file_column: str  # with the source file of a row
-    row_column: str  # with the position of a row in its source file
-    other_columns: tuple[str, ...] = ()  # compared in addition to the text
-    tokens_column: str | None = None  # with the number of tokens of a row
+    file_column: str  # column with the source file of a row
+    row_column: str  # column with the position of a row in its source file
+    other_columns: tuple[str, ...] = ()  # columns that are compared in addition to the text
+    tokens_column: str | None = None  # column with the number of tokens of a row
 
     @property
     def id_column(self) -> str:

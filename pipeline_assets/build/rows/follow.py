@@ -22,11 +22,11 @@ from pipeline_assets.spine.rejects import Reject
 class FollowedRow:
     """A source row or document, with its fates in a corpus and downstream."""
 
-    store: RowStore  # of the corpus that was read from the source files
-    fate: Fate  # in this corpus
+    store: RowStore  # rows of the corpus that was read from the source files
+    fate: Fate  # fate in this corpus
     part: Part | None  # document in this corpus; None if no document came from the source row
-    rejects: Sequence[Reject] = ()  # of this corpus with the document's id; empty if a source row is followed
-    downstream: Sequence[tuple[RowStore, Fate]] = ()  # nearest artifacts first; unknown fates are last
+    rejects: Sequence[Reject] = ()  # with the document's id in this corpus; empty if a source row is followed
+    downstream: Sequence[tuple[RowStore, Fate]] = ()  # fates in downstream artifacts, nearest first; unknown last
 
 
 def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedRow]:

@@ -16,12 +16,13 @@ class Part:
 
     id: str  # of the document or of the normalised row
     source: str  # source or split that the document belongs to
-    shard: str  # file with the text; for tokens, in the corpus
-    shard_row: int  # from 0
+    shard: str  # file with the text; for tokens, in the corpus that contains the text
+    shard_row: int  # number of the row in `shard`, from 0
     text: str  # for tokens, the decoded ids, with special tokens written as their names
-    column: int = 0  # of the part's first token in the row
-    start: int = 0  # of the part's first token in the document
-    tokens: int | None = None  # None if unknown
+    column: int = 0  # position of the part's first token in the row
+    start: int = 0  # position of the part's first token in the document
+    tokens: int | None = None  # number of tokens; None if unknown
+    # Decoded row of the file, used by the row store; None if the artifact contains tokens.
     record: Any = field(default=None, repr=False, compare=False)
 
 
@@ -33,7 +34,7 @@ class Row:
     parts: tuple[Part, ...]
     first_token: int | None = None  # position in the token file; None for rows of text and pairs
     token_ids: NDArray[Any] | None = None  # without padding; None for rows of text
-    padding: int = 0  # tokens after `token_ids`
+    padding: int = 0  # number of padding tokens after `token_ids`
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ class Fate:
     artifact: Artifact
     outcome: str  # `kept`, `dropped` or another outcome that this kind of artifact defines
     detail: str = ""  # reason, or the pools, subsets or draws of the row
-    place: Mapping[str, Any] = field(default_factory=dict)  # in the artifact, as JSON; empty if unknown or missing
-    row_number: int | None = None  # of the first row with the document; None if unknown or missing
+    # Position in the artifact, as JSON; empty if it is unknown or the artifact does not contain the row.
+    place: Mapping[str, Any] = field(default_factory=dict)
+    row_number: int | None = None  # first row with the document; None if unknown or missing
     facts: Mapping[str, Any] = field(default_factory=dict)  # further facts, as JSON
     lines: Sequence[str] = ()  # outcome and facts as text
 
@@ -74,10 +76,10 @@ class DisplayNames:
     """Words for a kind's artifacts and rows in the output of commands."""
 
     artifact: str
-    json_key: str  # of the kind's artifacts
+    json_key: str  # key of the kind's artifacts in JSON
     row: str = "document"
-    excerpt: str = "text"  # introduces the excerpt of a row's text
-    other_properties: str = ""  # compared in addition to the text
+    excerpt: str = "text"  # word before the excerpt of a row's text
+    other_properties: str = ""  # properties that are compared in addition to the text
     contents: str = "documents"  # plural noun for the rows in error messages
 
 

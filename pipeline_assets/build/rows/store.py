@@ -25,12 +25,14 @@ class RowStore(ABC):
     """
 
     display_names: ClassVar[DisplayNames]
-    holds_tokens: ClassVar[bool] = False  # whose texts are stored upstream
+    holds_tokens: ClassVar[bool] = False  # rows are tokens, whose texts are stored upstream
     mixes_documents: ClassVar[bool] = False  # a row may have parts of several documents
     reads_sources: ClassVar[bool] = False  # rows were read from source files, not from an artifact
-    reject_files: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}  # of unused input rows, by their outcome
-    id_name: ClassVar[str] = "doc_id"  # of the ids in messages
-    advice: ClassVar[str] = "`corpusmill trace --source` shows the fate of a source row"  # for an unknown id
+    # Names of the files with unused input rows, by the outcome of the rows.
+    reject_files: ClassVar[Mapping[str, str]] = {"rejected": REJECTS_FILE}
+    id_name: ClassVar[str] = "doc_id"  # name of the ids in messages
+    # Fix that the error for an unknown id suggests.
+    advice: ClassVar[str] = "`corpusmill trace --source` shows the fate of a source row"
 
     def __init__(self, artifact: Artifact, lineage: Lineage) -> None:
         self.artifact, self.lineage = artifact, lineage

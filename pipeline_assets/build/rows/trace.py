@@ -50,7 +50,7 @@ class TracedText:
     store: RowStore
     part: Part
     source: TextSource
-    derivation: tuple[tuple[Path, int], ...] = ()  # files and rows in further artifacts, nearest first
+    derivation: tuple[tuple[Path, int], ...] = ()  # files and rows in further upstream artifacts, nearest first
 
     @property
     def excerpt(self) -> str:
