@@ -115,11 +115,13 @@ class PackedSet:
         row = range(len(self))[row]
         frames = self.meta.index_frames
         number = bisect.bisect_right(frames, row, key=lambda frame: frame.row) - 1
-        lines = self._read_frame_lines(number)[row - frames[number].row :] if number >= 0 else []
-        if not lines:
+        lines, place = list[bytes](), 0
+        if number >= 0:
+            lines, place = self._read_frame_lines(number), row - frames[number].row
+        if place >= len(lines):
             raise InputError(f"the index has no line for row {row:,}", self.folder / INDEX_FILE, _FIX)
         try:
-            return _segments_decoder.decode(lines[0])
+            return _segments_decoder.decode(lines[place])
         except msgspec.DecodeError as error:
             raise InputError(f"the line of row {row:,} is damaged: {error}", self.folder / INDEX_FILE, _FIX) from None
 
