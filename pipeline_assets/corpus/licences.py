@@ -143,8 +143,8 @@ def attribution_text(table: LicenceTable, tags_by_source: Mapping[str, Iterable[
 
 
 def _spellings(licence: Licence) -> set[str]:
-    named = licence.tag, licence.spdx, licence.url, *licence.aliases
-    return {_normalize(spelling) for spelling in named if spelling is not None}
+    named = [licence.tag, *licence.aliases, *filter(None, (licence.spdx, licence.url))]
+    return {_normalize(spelling) for spelling in named}
 
 
 def _normalize(spelling: str) -> str:

@@ -129,6 +129,13 @@ def test_a_table_that_contradicts_itself_is_refused(tmp_path: Path, content: obj
         read_licences(path)
 
 
+def test_an_empty_spdx_id_or_url_of_a_table_is_no_spelling(tmp_path: Path) -> None:
+    path = tmp_path / "licences.json"
+    path.write_text(json.dumps([licence_entry(tag) | {"spdx": "", "url": ""} for tag in ("unknown", "a")]))
+
+    assert read_licences(path).match_tag("") is None
+
+
 def test_a_missing_table_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the licence table"):
         read_licences(tmp_path / "licences.json")
