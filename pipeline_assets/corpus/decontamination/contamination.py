@@ -51,12 +51,12 @@ def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe
         in_document = NgramMatches(matches.first_words[span] - first, matches.ngrams[span])
         item_numbers, shared_ngrams = _matching_items(in_document, index.items)
         if len(item_numbers):
-            best = int(np.argmax(shared_ngrams / index.items.ngrams[item_numbers]))
-            is_best = _belongs_to_items(in_document.ngrams, item_numbers[best : best + 1], index.items)
+            position = int(np.argmax(shared_ngrams / index.items.ngrams[item_numbers]))
+            best, shared = int(item_numbers[position]), int(shared_ngrams[position])
+            is_best = _belongs_to_items(in_document.ngrams, item_numbers[position : position + 1], index.items)
             first_word = int(in_document.first_words[is_best][0])
             is_removed = _words_to_remove(words.slice(first, stop), in_document, item_numbers, index, cut)
-            best_item, shared = int(item_numbers[best]), int(shared_ngrams[best])
-            contaminated.append(Contamination(document_index, item_numbers, best_item, shared, first_word, is_removed))
+            contaminated.append(Contamination(document_index, item_numbers, best, shared, first_word, is_removed))
     return contaminated
 
 

@@ -105,7 +105,10 @@ def load_decontamination(rules: DecontaminationRules) -> None:
 def _decontaminate_block(
     lines: Sequence[Line], shard: CorpusShard, rules: DecontaminationRules, counts: Counter[str]
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
-    """Return the lines of kept documents, and the evidence on others; add to `counts`."""
+    """Return the lines of kept documents, and the evidence on contaminated ones.
+
+    Numbers of these documents are added to `counts`, by the keys that `decontaminate_shard` documents.
+    """
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
     documents = decode_lines(lines, shard, RAW_DECODER)
@@ -209,7 +212,7 @@ def decontaminate_corpus(
         concatenate_lines(staging, [receipt.files[number] for receipt in receipts], name, settings.zstd_level)
         for number, name in ((1, CONTAMINATED_FILE), (2, REJECTS_FILE))
     ]
-    evaluation = prepared.notes["evaluation"].items()
+    evaluation = prepared.notes["evaluation"]
     summary = {
         "ledger": ledger.to_json(),
         "documents": ledger.out,
@@ -217,7 +220,9 @@ def decontaminate_corpus(
         "changed_documents": counts["changed"],
         "changes": {name: count for name, count in counts.items() if name.startswith("cut/")},
         "by_source": sum_by_source(shards, (_source_counts(receipt.counts) for receipt in receipts)),
-        "evaluation": {name: items | _evaluation_set_counts(name, counts) for name, items in evaluation},
+        "evaluation": {
+            name: item_counts | _evaluation_set_counts(name, counts) for name, item_counts in evaluation.items()
+        },
         **prepared.counts,
     }
     return BuildResult([*(receipt.files[0] for receipt in receipts), *gathered], summary, {})

@@ -68,13 +68,15 @@ def _decompress_frames(
     file: Readable, new_decompressor: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
 ) -> Iterator[bytes]:
     """Decompress all frames in blocks of 0 to MAX_BLOCK_BYTES bytes."""
-    decompressor, is_open = new_decompressor(), True
+    decompressor = new_decompressor()
+    is_open = True
     while compressed := file.read(_READ_BYTES):
         while compressed or not decompressor.needs_input:
             yield decompressor.decompress(compressed, MAX_BLOCK_BYTES)
-            is_open, compressed = not decompressor.eof, b""
+            is_open = not decompressor.eof
+            compressed = b"" if is_open else decompressor.unused_data
             if not is_open:
-                compressed, decompressor = decompressor.unused_data, new_decompressor()
+                decompressor = new_decompressor()
     if is_open:
         raise _TruncatedError
 
