@@ -93,8 +93,8 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 class FirstRepeat(NamedTuple):
     """First document that repeats an earlier id, and the number of all repeats."""
 
-    shard: int
-    row: int
+    shard: int  # index in the paths of `find_first_repeat`
+    row: int  # in the shard
     repeats: int
 
 

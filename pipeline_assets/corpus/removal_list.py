@@ -100,7 +100,11 @@ def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str,
 
 
 def _read_secret(root: Path, entry_keys: set[str]) -> tuple[bytes, str]:
-    """Return the secret and its hash; InputError if it is damaged or of other entries."""
+    """Return the secret and its hash, the `key` of new entries.
+
+    `entry_keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or is not the
+    secret of these entries.
+    """
     file = root / _SECRET_FILE
     try:
         secret = bytes.fromhex(_SECRET_FORMAT.read(file))

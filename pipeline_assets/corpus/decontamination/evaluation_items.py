@@ -99,7 +99,10 @@ def _read_items(
 
 
 def _read_text(row: dict[str, Any], column_name: str, position: int, file: SourceFile) -> str | None:
-    """Return a column's text, or a list's texts on lines; None if missing or empty."""
+    """Return the text of a column; None if it is missing or empty.
+
+    The texts of a list are joined by line feeds. Raise UsageError for a value that is not text.
+    """
     value = _read_value(row, column_name)
     texts: Sequence[object] = value if isinstance(value, list) else [value]
     for text in texts:

@@ -115,7 +115,10 @@ def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, fo
 def _gather_items(
     evaluation_set: EvaluationSet, set_number: int, recipe: DecontaminationRecipe, gathered: _GatheredItems
 ) -> Counter[str]:
-    """Add a set's items to `gathered`, except short ones; return the set's counts."""
+    """Add a set's items to `gathered`, except short ones; return the set's counts.
+
+    Raise InputError if the set has no items, or all are too short.
+    """
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
     for items in group_by_size(read_items(evaluation_set), lambda item: 1, _BATCH_ITEMS):

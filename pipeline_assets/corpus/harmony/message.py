@@ -214,7 +214,7 @@ class Message(NamedTuple):
     name: str | None = None
     recipient: str | None = None
     channel: str | None = None
-    content_type: str | None = None  # such as `<|constrain|>json` for the arguments of a call
+    content_type: str | None = None  # format of the content, such as `<|constrain|>json` for the arguments of a call
 
     @property
     def is_call(self) -> bool:

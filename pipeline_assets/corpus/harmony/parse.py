@@ -78,7 +78,7 @@ class ParsedText:
 
     text: str
     messages: tuple[ParsedMessage, ...]
-    next_role: Role | None  # announced at the end of the text (`ending="next_role"`)
+    next_role: Role | None  # announced at the end of the text (`ending="next_role"`); else None
     utf8: bytes = field(repr=False)  # the text, encoded once
 
     @cached_property

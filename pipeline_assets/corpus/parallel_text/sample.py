@@ -180,7 +180,7 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
     split_sizes: dict[Split, int]  # number of pairs in each split of the sample
     manifest_sha256: str
     sampled_at: str
-    files: tuple[str, ...] | None = None  # read, in order; None in a sample of an earlier version of this program
+    files: tuple[str, ...] | None = None  # names of files read, in order; None in samples of earlier versions
 
     def to_bytes(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"

@@ -39,7 +39,7 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str  # of the SentencePiece model
     vocab_size: int
     requested_vocab_size: int | None = msgspec.field(name="vocab_size_asked")  # None for an external model
-    char_coverage: str  # share of the sample's characters, without whitespace, that are pieces; a decimal
+    char_coverage: str  # share of the sample's characters, without whitespace, that are pieces; a decimal string
     byte_fallback: bool
     normalization: str
     manifest_sha256: str

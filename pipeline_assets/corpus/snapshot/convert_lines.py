@@ -47,7 +47,10 @@ def convert_lines(
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
-    """Return the first rule that a row fails, a reject's (reason, detail), or None."""
+    """Return the first rule that a row fails; None if it passes all of them.
+
+    If a column has the wrong type for a rule, return the (reason, detail) of a reject.
+    """
     for rule in rules:
         try:
             if rule.measure({rule.column: row.get(rule.column)}).is_failed:

@@ -30,6 +30,7 @@ class FileRequest:
         pieces: Pieces of the file, in the plan's order.
         ranges: Byte ranges [start, stop) to fetch. JSON lines: the ranges of the only piece. Parquet: one range up to
             the tail if `is_whole`, else one per piece, which is empty (stop <= start) if the tail contains the piece.
+        tail_spans: Cached spans at the end of the file; empty for JSON lines.
         is_whole: Whether the fetched range and the tail form a whole Parquet file, whose hash must be checked. False if
             the tail alone is the file, because fetching the tail then checked the hash.
     """
