@@ -140,7 +140,10 @@ def signatures(
 
 
 def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
-    """Return the keys of `near` for a proposer; UsageError if others are typed."""
+    """Return the keys of section `near` that a proposer (minhash or faiss) uses.
+
+    Raise UsageError if an option sets a key that only the other proposer has.
+    """
     other, section = ("faiss", BinarySketchRecipe) if proposer == "minhash" else ("minhash", MinHashRecipe)
     unused = [key for key in typed_keys(section) if key not in near_keys.get(proposer, {})]
     _raise_if_typed(unused, f"near.{other}", f"--proposer {other}")
@@ -217,7 +220,11 @@ def pack(
 
 
 def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bool = False) -> RecipeContent:
-    """Return section `name` of a recipe, or of a file that has only this section."""
+    """Return section `name` of a recipe, or of a file that has only this section.
+
+    Return {} if the section is optional and missing from a recipe. Raise UsageError for any other missing section. A
+    file without the key `system` is not a recipe; raise UsageError if such a file has a key next to the section.
+    """
     is_recipe, section = "system" in content, content.get(name)
     if section is None and is_optional and is_recipe:
         section = {}

@@ -104,7 +104,10 @@ def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Format a row's place in its source file, without line if the listing is missing."""
+    """Format a row's place in its source file.
+
+    If the file's listing is missing, use the row number or byte offset instead of the line number.
+    """
     with contextlib.suppress(InputError):  # an input is missing
         return format_place(followed.store.listing(source).row_address(file, row))
     return format_row_position(file, row, None)

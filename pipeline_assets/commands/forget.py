@@ -116,7 +116,10 @@ def _selector_values(
 def _find_matching_rows(
     values: "Sequence[SelectorValue]", url_patterns: Sequence[str], stores: "RowStores"
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
-    """Find rows by values or patterns; return all their values, JSON and lines."""
+    """Find the rows that match values or patterns.
+
+    Return `values` with the values of the matching rows added; the output as JSON; the output as lines.
+    """
     from pipeline_assets.build import forgetting
 
     listed = read_removals(stores.lineage.root, applied_positions(stores.lineage.manifests.values()))
@@ -169,7 +172,11 @@ def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple
 def _clean_remnants(
     stores: "RowStores", affected_folders: Collection[Path], applies: bool, keeps_artifacts: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """List folders that may have forgotten rows; if `applies`, remove them."""
+    """Find folders that may contain forgotten rows, and remove them if `applies`.
+
+    If `keeps_artifacts`, skip artifacts. List folders that only the user can remove, but do not remove them. Return the
+    command's output as JSON content and as lines.
+    """
     from pipeline_assets.build.remnants import find_remnants, remove_remnants
 
     found = [entry for entry in find_remnants(stores, affected_folders) if not (keeps_artifacts and entry.is_artifact)]
@@ -185,7 +192,10 @@ def _clean_remnants(
 
 
 def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
-    """Find forgotten rows in a hub dataset's commits; remove them if `applies`."""
+    """Find forgotten rows in a hub dataset's commits; remove them if `applies`.
+
+    With `keeps_history`, nothing is removed. Print the result, and exit with status 1 if rows remain.
+    """
     from pipeline_assets.build.run import open_hub
     from pipeline_assets.corpus.publishing import hub_repo
     from pipeline_assets.corpus.publishing.repo_search import RepoSearch

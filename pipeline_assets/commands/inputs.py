@@ -197,7 +197,10 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _find_sealed_folder(matched_path: Path) -> Path | None:
-    """Return the sealed folder of a path: itself, a file's sibling or its parents."""
+    """Return the sealed folder to which a path belongs; None if it belongs to none.
+
+    The path may be the folder, its sibling FOLDER.manifest.json, or a file in the folder or one level deeper.
+    """
     folders = [matched_path]
     if matched_path.is_file():
         sibling = matched_path.with_name(matched_path.name.removesuffix(f".{MANIFEST_FILE}"))
@@ -238,7 +241,10 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
 
 
 def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
-    """Find an artifact's inputs of these kinds; InputError if one is missing."""
+    """Find an artifact's inputs of these kinds in its data root, by their digests.
+
+    Raise InputError if an input is missing or damaged.
+    """
     lineage = Lineage(find_data_root(artifact.folder) or artifact.folder.parent)
     inputs, names = artifact.manifest.identity.upstream, {kind.name for kind in kinds}
     digests = [entry["digest"] for entry in inputs if "/".join(entry["name"].split("/")[:2]) in names]
@@ -246,7 +252,10 @@ def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
 
 
 def manifests_below(folder: Path) -> Iterator[tuple[Path, Manifest]]:
-    """Yield (folder, manifest) of each artifact below; InputError if one is damaged."""
+    """Yield folder and manifest of each artifact below a folder, except leftovers.
+
+    Raise InputError if a manifest is damaged.
+    """
     for path, manifest in scan_folders(str(folder.absolute())):
         if isinstance(manifest, InputError):
             raise manifest

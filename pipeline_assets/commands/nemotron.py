@@ -133,7 +133,11 @@ def _affects_one_dataset(error: InputError) -> bool:
 
 
 def _head_keys(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return `revision` and, if they can be listed, `splits` of the latest commit."""
+    """Return recipe keys for a dataset's latest commit: `revision` and `splits`.
+
+    If an error affects only this dataset, print it and omit `splits`; raise other errors. `revision` is UNPINNED if the
+    latest commit cannot be found.
+    """
     revision = UNPINNED
     try:
         revision = hub.resolve(section["dataset"])

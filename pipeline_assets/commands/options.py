@@ -125,7 +125,10 @@ def typed_keys(section: type[pydantic.BaseModel]) -> list[str]:
 
 
 def _find_root(values: Mapping[str, object]) -> Path:
-    """Return the data root or output folder of a command; else as `data_root` does."""
+    """Return the data root or output folder among a command's values, or the default.
+
+    The default is the data root of the command's artifact, else CORPUSMILL_DATA, else `data`.
+    """
     folders = (values.get(name) for name in ("data", "out_dir", "output_dir", "out"))
     typed, artifact = next((folder for folder in folders if isinstance(folder, Path)), None), values.get("folder")
     found = find_data_root(artifact) if isinstance(artifact, Path) else None

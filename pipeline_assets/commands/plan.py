@@ -189,7 +189,10 @@ def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
 
 
 def _format_real_figures(figures: Sequence[FigureOutcome]) -> str:
-    """Format real totals of planned figures, each with the plan's deviation."""
+    """Format real totals, each with the deviation of the planned total in brackets.
+
+    A figure is omitted from the totals if it has no planned value, or if its real value is 0 or None.
+    """
     totals = []
     for name in _UNITS_BY_FIGURE:
         pairs = [

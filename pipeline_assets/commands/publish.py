@@ -72,7 +72,11 @@ def publish(
 
 
 def _find_publishable(folder: Path) -> Path:
-    """Return the folder if sealed, else the only final artifact below it."""
+    """Return the folder if it is sealed, else the only final artifact below it.
+
+    An artifact is final if it is not a direct input of another publishable artifact below the folder. Raise UsageError
+    if there are several final artifacts or none.
+    """
     from pipeline_assets.corpus.publishing.publication import ROW_KINDS
 
     if (folder / MANIFEST_FILE).exists():

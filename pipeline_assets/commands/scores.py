@@ -127,7 +127,10 @@ def subsets(
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the ledger and the rows of subsets; of an empty one, also empty columns."""
+    """Yield the ledger, then each subset's row count.
+
+    For an empty subset, the line also names columns that the subset's rule needs, but that are empty in all rows.
+    """
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"

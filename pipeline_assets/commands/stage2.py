@@ -235,7 +235,10 @@ def _read_recipe(recipe_name: str, root: Path) -> tuple[Stage2Recipe, Path]:
 
 
 def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
-    """Copy a recipe to the data root and pin its datasets to their latest commits."""
+    """Copy a recipe to the data root and pin its datasets; return recipe and path.
+
+    Each unpinned dataset is pinned to its latest commit, except datasets to which the hub denies access.
+    """
     recipe, source = _read_recipe(recipe_name, run.root)
     path = copy_recipe(source, recipe.name, run.root, run.replace)
     for dataset in dict.fromkeys(name for name, revision in recipe.revisions() if revision == UNPINNED):

@@ -180,7 +180,10 @@ def normalize(
 
 
 def _print_normalized(source: Artifact, section: RecipeContent) -> None:
-    """Print a normalised source; UsageError if `section` contradicts its recipe."""
+    """Print the summary lines of a source that is already normalised.
+
+    Raise UsageError if --domain or --license in `section` contradicts the recipe of `source`.
+    """
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):
         if section[key] not in (recipe.get(key), UNKNOWN):

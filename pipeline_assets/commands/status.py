@@ -140,7 +140,10 @@ def _row_cells(state: str, folder: Path, artifact: inventory.ArtifactStatus | in
 
 
 def _explain_state(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> str | None:
-    """Explain an artifact's state and the command to run; None if nothing is to do."""
+    """Explain an artifact's state; None for a current artifact without leftovers.
+
+    For a damaged, failed or interrupted artifact, the text also has the command to run.
+    """
     unfinished, reason = artifact.partial_build, artifact.reason
     run_command = recipe.command_for(artifact)
     if artifact.display_state == "damaged":

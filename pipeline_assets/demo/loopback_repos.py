@@ -134,7 +134,10 @@ class RepoReader:
 
 
 def _repo_files(folder_fd: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield (path, status) of a repo's regular files that are not hidden."""
+    """Yield the path and status of each regular file of a repo.
+
+    `folder_fd` is the repo's open descriptor. Hidden files and folders are skipped, except `.gitattributes`.
+    """
     for place, folders, names, place_fd in os.fwalk(".", follow_symlinks=False, dir_fd=folder_fd):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
@@ -143,7 +146,10 @@ def _repo_files(folder_fd: int) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _hash_file(path: str, source: FileInFolder, size: int) -> RepoFile:
-    """Compute a file's sha256 and git blob id; in LFS, the id is of the pointer."""
+    """Compute the sha256 and the git blob id of a file.
+
+    The blob id of an LFS file is the id of its pointer: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
+    """
     sha256, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     with source.open() as content:
         while chunk := content.read(CHUNK_BYTES):
@@ -151,7 +157,6 @@ def _hash_file(path: str, source: FileInFolder, size: int) -> RepoFile:
             blob.update(chunk)
     if not is_lfs(path, size):
         return RepoFile(path, source, size, sha256.hexdigest(), blob.hexdigest(), pointer_size=None)
-    # The pointer's format: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256.hexdigest()}\nsize {size}\n".encode()
     oid = hashlib.sha1(b"blob %d\0" % len(pointer) + pointer, usedforsecurity=False).hexdigest()
     return RepoFile(path, source, size, sha256.hexdigest(), oid, pointer_size=len(pointer))

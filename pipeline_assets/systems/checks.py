@@ -67,7 +67,11 @@ def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) ->
 
 
 def _open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
-    """Open a target's artifact if recipe, stage and upstream match; else None."""
+    """Open a target's artifact if it was built from `inputs`; else return None.
+
+    The artifact must have the target's recipe and stage, and `inputs` (the input entries of another manifest) must
+    contain all its upstream artifacts. External files are not compared. Raise InputError if the artifact is damaged.
+    """
     manifest = read_manifest(root / target.folder)
     if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (target.recipe, target.stage):
         return None

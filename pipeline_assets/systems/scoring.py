@@ -196,7 +196,10 @@ NLL_SCORES = Kind(
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """Yield the scored splits of a block; InputError if no pool has rows of any."""
+    """Yield the scored splits among `upstream`, with paths valid inside the block.
+
+    Raise InputError if the pools have no row of any split.
+    """
     with contextlib.ExitStack() as opened:
         splits = []
         for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):

@@ -244,7 +244,10 @@ NORMALIZED = Kind(
 
 
 def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
-    """Deduplicate upstream corpora of `kinds` (default: all), also against signatures."""
+    """Deduplicate upstream corpora, also against upstream signature stores.
+
+    The corpora are those of `kinds`. Without `kinds`, all upstream artifacts must be corpora.
+    """
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
