@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path, recipe_paths
-from pipeline_assets.build.recipe_pins import is_commit, pin_recipe, read_revision
 from pipeline_assets.build.run import HUB_TRIES
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, open_interactive_hub, slugify
@@ -70,6 +69,8 @@ def pin(
 
     Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1
     """
+    from pipeline_assets.build.recipe_pins import is_commit, pin_recipe, read_revision  # loads ruamel.yaml
+
     terminal.log_to_stderr()
     if model and recipe is not None:
         raise UsageError("cannot be combined with --model", "--recipe", "omit it, and write the commit to the recipe")
@@ -254,7 +255,8 @@ def recipes(
     for name, path in recipe_paths(data).items():
         known = RecipeStatus.try_read(name, path, data)
         counts = Counter(entry.display_state for entry in known.artifacts)
-        state = "cannot be read" if known.error else ", ".join(f"{count} {state}" for state, count in counts.items())
+        listed = ", ".join(f"{count} {state}" for state, count in counts.items())
+        state = "cannot be read" if known.error else listed
         rows.append({"recipe": name, "path": path, "artifacts": counts, "error": known.error, "state": state})
     cells = [(str(row["recipe"]), str(row["state"]), str(row["path"])) for row in rows]
     terminal.print_answer(as_json, rows, terminal.align([("recipe", "artifacts", "file"), *cells]))

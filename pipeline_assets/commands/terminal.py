@@ -94,13 +94,14 @@ def echo(line: Line, err: bool = False) -> None:
 
     If logs are JSON, lines to stderr are JSON log lines.
     """
-    parts = [(part, None) if isinstance(part, str) else part for part in ([line] if isinstance(line, str) else line)]
+    parts = [line] if isinstance(line, str) else line
+    coloured = [(part, None) if isinstance(part, str) else part for part in parts]
     if err and is_json_log():
-        text = "".join(part for part, _ in parts)
+        text = "".join(part for part, _ in coloured)
         level = "ERROR" if text.startswith(("corpusmill: ", "FAILED")) else "WARNING"
         text = JsonFormatter().format(logging.makeLogRecord({"msg": text, "levelname": level}))
     else:
-        visible = ((part.translate(VISIBLE_TABLE), colour) for part, colour in parts)
+        visible = ((part.translate(VISIBLE_TABLE), colour) for part, colour in coloured)
         text = "".join(part if colour is None else typer.style(part, fg=colour) for part, colour in visible)
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     with contextlib.nullcontext() if err else writing_output():
@@ -260,7 +261,8 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 def log_to_stderr() -> None:
     """Print the log lines of corpusmill to stderr."""
     handler = _StderrHandler()
-    handler.setFormatter(JsonFormatter() if is_json_log() else logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    as_text = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
+    handler.setFormatter(JsonFormatter() if is_json_log() else as_text)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the log of corpusmill has each try
     logger = logging.getLogger("corpusmill")
     logger.handlers = [handler, *(other for other in logger.handlers if isinstance(other, logging.FileHandler))]
