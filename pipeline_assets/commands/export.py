@@ -66,8 +66,12 @@ def export(
     from pipeline_assets.build.rows.export import raise_if_exists
     from pipeline_assets.build.rows.row_stores import open_rows
 
-    values: dict[str, Any] = {"tokenizer": tokenizer, "end_of_document": end_of_document}
-    values |= {"max_unknown_fraction": max_unknown_fraction, "seq_len": seq_len}
+    values = {
+        "tokenizer": tokenizer,
+        "end_of_document": end_of_document,
+        "max_unknown_fraction": max_unknown_fraction,
+        "seq_len": seq_len,
+    }
     options = {name: value for name, value in values.items() if value is not None}
     root = data_root(folder, data)
     require_manifest(folder)

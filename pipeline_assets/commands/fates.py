@@ -13,7 +13,13 @@ from pipeline_assets.build.rows.source_row import format_place
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import warn_of_unsearchable
 from pipeline_assets.commands.trace import followed_json, format_licence
-from pipeline_assets.corpus.dedup import decision as dedup
+from pipeline_assets.corpus.dedup.decision import (
+    DocumentGroup,
+    GroupMember,
+    groups_with_document,
+    read_document,
+    word_diff,
+)
 from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
@@ -128,7 +134,7 @@ def show(
     Example: corpusmill dedup show wikipedia:en:12 --data out
     """
     lineage = Lineage(terminal.require_root(data))
-    groups = list(dedup.groups_with_document(lineage, doc_id))
+    groups = list(groups_with_document(lineage, doc_id))
     if not groups and not as_json:
         terminal.echo(f"document {doc_id!r} not found in the deduplicated corpora of {data}", err=True)
     lines = (line for group in groups for line in _group_lines(lineage, group, doc_id, show_all))
@@ -136,7 +142,7 @@ def show(
     return bool(groups)
 
 
-def _group_json(group: dedup.DocumentGroup) -> dict[str, Any]:
+def _group_json(group: DocumentGroup) -> dict[str, Any]:
     kept = group.kept
     return {
         "folder": group.corpus.folder,
@@ -147,7 +153,7 @@ def _group_json(group: dedup.DocumentGroup) -> dict[str, Any]:
     }
 
 
-def _group_lines(lineage: Lineage, group: dedup.DocumentGroup, doc_id: str, show_all: bool) -> Iterator[str]:
+def _group_lines(lineage: Lineage, group: DocumentGroup, doc_id: str, show_all: bool) -> Iterator[str]:
     duplicates = f"{1 + len(group.dropped):,} duplicates, one is kept" if group.dropped else "kept, without duplicates"
     yield f"{group.corpus.folder}: {duplicates}"
     kept = None
@@ -170,19 +176,19 @@ def _group_lines(lineage: Lineage, group: dedup.DocumentGroup, doc_id: str, show
         if kept is None or text is None:
             yield excerpt
         else:
-            yield "  " + " ".join(dedup.word_diff(kept, text)).translate(VISIBLE_TABLE)
+            yield "  " + " ".join(word_diff(kept, text)).translate(VISIBLE_TABLE)
     if len(shown) < len(dropped):
         yield f"and {len(dropped) - len(shown):,} more (--all)"
 
 
-def _read_member(lineage: Lineage, member: dedup.GroupMember) -> tuple[str, str | None, str]:
+def _read_member(lineage: Lineage, member: GroupMember) -> tuple[str, str | None, str]:
     """Return a document's heading, text (None if missing), and excerpt or error."""
     from pipeline_assets.build.rows.source_listing import find_listing
 
     decision, text = member.decision, None
     place, excerpt = f"{decision.shard} row {decision.row:,}", ""
     try:
-        document = dedup.read_document(lineage, member)
+        document = read_document(lineage, member)
         text, meta = document.text, document.meta
         row = find_listing(lineage, member.corpus, decision.source).row_address(meta.source_file, meta.source_row)
         place = f"{row.file} {format_place(row)}"

@@ -19,7 +19,8 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     sealed = [(target.kind, root / target.folder, read_manifest(root / target.folder)) for target in targets]
     built = [(kind, Artifact(folder, manifest)) for kind, folder, manifest in sealed if manifest is not None]
     reports = [artifact.folder / REPORT_HTML for _, artifact in built if (artifact.folder / REPORT_HTML).is_file()]
-    yield from (f"report  {report}" for report in reports[-1:])
+    if reports:
+        yield f"report  {reports[-1]}"
     stores = [
         (kind.row_store_class, artifact)
         for kind, artifact in built
@@ -32,9 +33,9 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     by_loss = sorted(stores, key=lambda entry: (entry[0].reads_sources, -_lost_row_count(entry[1])))
     candidates = (artifact for _, artifact in by_loss if _lost_row_count(artifact))
     lossy = next((artifact for artifact in candidates if any(dropped_rows(artifact))), None)
-    for folder in [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"][-1:]:
+    if packed := [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"]:
         hint = "needs torch: docs/your_data.md#a-training-loop"
-        yield f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {hint}'
+        yield f'batches from corpusmill import loader; loader("{packed[-1]}", batch=8)  # {hint}'
     yield "next steps:"
     yield f"  {format_command('dropped', lossy.folder) if lossy else format_command('verify', last, '--upstream')}"
     yield f"  {format_command('peek', last)}"

@@ -11,7 +11,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
-from pipeline_assets.spine.artifact import open_artifact, repair_hint
+from pipeline_assets.spine.artifact import Artifact, open_artifact, repair_hint
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.visible import to_one_line
@@ -164,12 +164,13 @@ def diff(
 
 
 def _diff_json(comparison: "Comparison") -> dict[str, Any]:
-    sides = {
-        side: {"folder": artifact.folder} | {key: getattr(artifact.manifest, key) for key in ("kind", "name", "digest")}
-        for side, artifact in (("a", comparison.a), ("b", comparison.b))
-    }
+    def describe(artifact: Artifact) -> dict[str, Any]:
+        manifest = artifact.manifest
+        return {"folder": artifact.folder, "kind": manifest.kind, "name": manifest.name, "digest": manifest.digest}
+
     return {
-        **sides,
+        "a": describe(comparison.a),
+        "b": describe(comparison.b),
         "identical": comparison.is_identical,
         **comparison.changes,
         "documents": comparison.document_changes,

@@ -216,8 +216,13 @@ def process(
         if expected not in (None, sha256):
             what = f"sha256 is {sha256}, but {recipe.name} expects {expected}"
             raise UsageError(what, tokenizer_path, "use the expected file, or correct the recipe")
-        section = {"kind": "file", "family": "sentencepiece", "path": str(tokenizer_path.absolute())}
-        section |= {"sha256": sha256, "end_of_document": END_OF_DOCUMENT_PIECE}
+        section = {
+            "kind": "file",
+            "family": "sentencepiece",
+            "path": str(tokenizer_path.absolute()),
+            "sha256": sha256,
+            "end_of_document": END_OF_DOCUMENT_PIECE,
+        }
         recipe_section = ExternalTokenizerSection.from_mapping(section, tokenizer_path).without_path()
         load_tokenizer(TokenizerFile(recipe_section, tokenizer_path, section="tokenizer"))
         run = replace(run, find_previous_folder=recipe.folder)

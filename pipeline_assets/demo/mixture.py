@@ -35,9 +35,13 @@ def smoke(
         built = sum(not outcome.was_current for outcome in run_targets(recipe.targets(), run))
     build_result = f"{pluralize(built, 'artifact')} built" if built else "all artifacts are up to date"
     shards, name = out_dir / recipe.target("stage2/token_shards", "refinedweb").folder, recipe.name
-    commands: list[tuple[object, ...]] = [("stage2", "verify", name, "--data", out_dir)]
-    commands += [("stage2", "train-config", name, "--data", out_dir), ("trace", shards, "--token", 0)]
-    commands += [("peek", shards, "--row", 0), ("ui", "--data", out_dir)]
+    commands: list[tuple[object, ...]] = [
+        ("stage2", "verify", name, "--data", out_dir),
+        ("stage2", "train-config", name, "--data", out_dir),
+        ("trace", shards, "--token", 0),
+        ("peek", shards, "--row", 0),
+        ("ui", "--data", out_dir),
+    ]
     print_lines([*mixture_lines(recipe, out_dir), *format_summary(build_result, commands)])
 
 

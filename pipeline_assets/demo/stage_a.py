@@ -72,8 +72,13 @@ def smoke(
     build_result = f"{built} artifacts built, {checks} checks passed" if built else "all artifacts are up to date"
     packed = out_dir / recipe.target("stage_a/packed").folder
     first = open_packed(packed).segments(0)[0].doc_id
-    commands: list[tuple[object, ...]] = [("verify", packed, "--upstream"), ("trace", packed, "--token", 0)]
-    commands += [("peek", packed, "--row", 0), ("stage-a", "why", first, "--data", out_dir), ("ui", "--data", out_dir)]
+    commands: list[tuple[object, ...]] = [
+        ("verify", packed, "--upstream"),
+        ("trace", packed, "--token", 0),
+        ("peek", packed, "--row", 0),
+        ("stage-a", "why", first, "--data", out_dir),
+        ("ui", "--data", out_dir),
+    ]
     print_lines([*step_lines(recipe, out_dir), "", *align(sizes, {1}), *format_summary(build_result, commands)])
 
 

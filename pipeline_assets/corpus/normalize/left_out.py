@@ -1,6 +1,7 @@
 """Files that a draft of a source leaves out, with the reasons."""
 
 import codecs
+import itertools
 import os
 import shlex
 from collections import defaultdict
@@ -127,7 +128,7 @@ def describe_links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
     by_size, originals, copies = defaultdict[int, list[SourceFile]](list), dict[str, str](), list[str]()
     for file in files:
         by_size[file.bytes].append(file)
-    for file in (file for same in by_size.values() if len(same) > 1 for file in same):
+    for file in itertools.chain.from_iterable(same for same in by_size.values() if len(same) > 1):
         original = originals.setdefault(file_sha256(file.path), file.name)
         copies += [] if original == file.name else [f"{file.name} equals {original}"]
     if copies:
