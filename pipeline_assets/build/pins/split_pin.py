@@ -17,7 +17,7 @@ from pipeline_assets.build.pins import raw_pin
 from pipeline_assets.build.pins.raw_pin import ChosenFiles, ChosenFolder, HubPin
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.formats.compression import detect_codec
+from pipeline_assets.corpus.formats.codecs import detect_codec
 from pipeline_assets.corpus.nemotron.source_rows import plan_sample, read_piece
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, detect_format, find_split, find_splits
 from pipeline_assets.corpus.readers import source_folder

@@ -34,8 +34,12 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.replacement import PinnedFolder, pin_folder
 
-INPUT_IDS_FILE, META_FILE, INDEX_FILE = "input_ids.mmap", "meta.json", "index.jsonl.zst"
-DOCUMENTS_FILE = "documents.parquet"
+INPUT_IDS_FILE, META_FILE, INDEX_FILE, DOCUMENTS_FILE = (
+    "input_ids.mmap",
+    "meta.json",
+    "index.jsonl.zst",
+    "documents.parquet",
+)
 BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE = "boundaries.npy", "boundary_offsets.npy"
 TOKEN_DTYPE = np.dtype("<i4")
 PADDING_DOCUMENT = -1
@@ -206,9 +210,10 @@ def _load_packed_set(pinned: PinnedFolder, digest: str | None) -> PackedSet:
             what = f"{meta.n_seqs:,} rows of {meta.seq_len:,} {meta.dtype} take {expected:,} bytes, got {size:,}"
             raise InputError(what, folder / INPUT_IDS_FILE, _FIX)
         input_ids = np.memmap(file, TOKEN_DTYPE, "r", shape=(meta.n_seqs, meta.seq_len))
-    boundaries = None
-    if pinned.size(BOUNDARIES_FILE) is not None:
-        boundaries = _map_array(pinned, BOUNDARIES_FILE), _map_array(pinned, BOUNDARY_OFFSETS_FILE)
+    has_boundaries = pinned.size(BOUNDARIES_FILE) is not None
+    boundaries = (
+        (_map_array(pinned, BOUNDARIES_FILE), _map_array(pinned, BOUNDARY_OFFSETS_FILE)) if has_boundaries else None
+    )
     return PackedSet(folder, actual_digest, meta, input_ids, _map_index(pinned), boundaries)
 
 

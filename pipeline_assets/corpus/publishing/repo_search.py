@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.compression import align_to_lines, detect_codec, read_decompressed
+from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
+from pipeline_assets.corpus.formats.compression import align_to_lines
 from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo

@@ -8,7 +8,8 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from pipeline_assets.corpus.formats.compression import align_to_lines, detect_codec, read_decompressed
+from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
+from pipeline_assets.corpus.formats.compression import align_to_lines
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import hash_while_reading

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Self
 
-from pipeline_assets.corpus.formats.compression import detect_codec
+from pipeline_assets.corpus.formats.codecs import detect_codec
 from pipeline_assets.corpus.readers.file_patterns import is_excluded, matching_names, utf8_name
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Manifest

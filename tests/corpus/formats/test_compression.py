@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from refusals import refusal
 
-from pipeline_assets.corpus.formats.compression import detect_codec, read_decompressed
+from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
 from pipeline_assets.spine.errors import InputError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

@@ -26,7 +26,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 MEASURE = """
 import sys
 from pathlib import Path
-from pipeline_assets.corpus.formats.compression import detect_codec, read_decompressed
+from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
 from pipeline_assets.corpus.readers.source_folder import list_files
 from pipeline_assets.corpus.readers.lines import line_blocks
 from pipeline_assets.spine.errors import InputError
