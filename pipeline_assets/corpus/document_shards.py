@@ -1,10 +1,10 @@
-"""Document shards of a corpus, read in blocks without the poison rows."""
+"""Document shards of a corpus, decoded in blocks."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -33,51 +33,25 @@ class DocumentShard:
     sealed_file: OutputFile | None = field(default=None, kw_only=True)
 
 
-class Line(NamedTuple):
-    """Row number of a line and its bytes without the line feed."""
-
-    row: int
-    content: bytes
-
-
-class LineBlock(NamedTuple):
-    """Consecutive lines, and the row numbers of the poison rows omitted from them."""
-
-    lines: list[Line]
-    poison_rows: list[int]
-
-
 def read_documents(
     shard: DocumentShard, window: Window, decoder: msgspec.json.Decoder[T], block_bytes: int = 1 << 20
 ) -> Iterator[tuple[list[tuple[int, T]], list[int]]]:
     """Yield each block's (row, document) pairs and poison rows; InputError on damage."""
-    for first, rows, data in _numbered_blocks(shard, block_bytes):
-        whole = _try_decode(data, rows, decoder) if window == WHOLE_SHARD else None
+    for first, rows, data in numbered_blocks(shard, block_bytes):
+        whole = try_decode(data, rows, decoder) if window == WHOLE_SHARD else None
         if whole is not None:  # the usual case, in which no line is copied
             yield [*enumerate(whole, first)], []
             continue
-        lines, poison_rows = _lines_in_window(data, first, window)
-        yield [(row, _decode_line(row, line, shard, decoder)) for row, line in lines], poison_rows
+        lines = list(window.enumerate_rows(data.removesuffix(b"\n").split(b"\n"), first))
+        kept = [(row, decode_line(row, line, shard, decoder)) for row, line in lines if row not in window.poison_rows]
+        yield kept, [row for row, _ in lines if row in window.poison_rows]
 
 
-def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20) -> Iterator[LineBlock]:
-    """Yield the lines in a window, block by block; a block may have no lines.
+def numbered_blocks(shard: DocumentShard, block_bytes: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield blocks of whole lines as (first row, number of rows, bytes).
 
-    A block of the shard has at least `block_bytes` uncompressed bytes, except the last one. If the file does not have
-    `shard.rows` lines, InputError is raised after the last block.
+    If the file does not have `shard.rows` lines, InputError is raised after the last block.
     """
-    for first, _, data in _numbered_blocks(shard, block_bytes):
-        yield _lines_in_window(data, first, window)
-
-
-def decode_lines(lines: Sequence[Line], shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """Decode lines; raise InputError with the row number if a line is invalid."""
-    documents = _try_decode(b"\n".join([line for _, line in lines]), len(lines), decoder)
-    return documents if documents is not None else [_decode_line(*line, shard, decoder) for line in lines]
-
-
-def _numbered_blocks(shard: DocumentShard, block_bytes: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield blocks of whole lines as (first row, number of rows, bytes)."""
     first = 0
     for data in read_line_blocks(shard.file, block_bytes):
         rows = data.count(b"\n") + (not data.endswith(b"\n"))
@@ -87,16 +61,7 @@ def _numbered_blocks(shard: DocumentShard, block_bytes: int) -> Iterator[tuple[i
         raise InputError(f"expected {shard.rows:,} rows, got {first:,}", shard.file, _FIX)
 
 
-def _lines_in_window(block: bytes, first_row: int, window: Window) -> LineBlock:
-    rows = window.enumerate_rows(block.removesuffix(b"\n").split(b"\n"), first_row)
-    lines = [Line(row, line) for row, line in rows]
-    poison_rows = [row for row, _ in lines if row in window.poison_rows]
-    if poison_rows:
-        lines = [line for line in lines if line.row not in window.poison_rows]
-    return LineBlock(lines, poison_rows)
-
-
-def _try_decode(block: bytes, rows: int, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
+def try_decode(block: bytes, rows: int, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
     """Decode lines together; return None if a line is invalid or blank."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         documents = decoder.decode_lines(block)
@@ -104,7 +69,8 @@ def _try_decode(block: bytes, rows: int, decoder: msgspec.json.Decoder[T]) -> li
     return None
 
 
-def _decode_line(row: int, line: bytes, shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> T:
+def decode_line(row: int, line: bytes, shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode one line of a shard; raise InputError with `row` if it is invalid."""
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

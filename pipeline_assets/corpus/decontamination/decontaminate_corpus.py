@@ -25,7 +25,8 @@ from pipeline_assets.corpus.decontamination.recipe import (
     EvaluationSet,
 )
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS_FOLDER, Line, decode_lines, read_lines
+from pipeline_assets.corpus.document_lines import Line, decode_lines, read_lines
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS_FOLDER
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.partial_documents import RAW_DECODER, RawDocument, encode_with_text
 from pipeline_assets.corpus.sealed_shards import link_if_equal

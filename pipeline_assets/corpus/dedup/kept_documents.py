@@ -8,7 +8,8 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.groups import LargeGroup
 from pipeline_assets.corpus.dedup.sketches import POISON_ROWS_NOTE
-from pipeline_assets.corpus.document_shards import SHARDS_FOLDER, decode_lines, read_lines
+from pipeline_assets.corpus.document_lines import decode_lines, read_lines
+from pipeline_assets.corpus.document_shards import SHARDS_FOLDER
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.corpus.sealed_shards import link_if_equal, link_shard

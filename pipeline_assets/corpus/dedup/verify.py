@@ -29,7 +29,7 @@ from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import INDEX_SUFFIX, SETS_SUFFIX, ShingleSetFiles
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, distinct_pairs, divide_keys, write_run
 from pipeline_assets.corpus.dedup.words import normalize
-from pipeline_assets.corpus.document_shards import decode_lines, read_lines
+from pipeline_assets.corpus.document_lines import decode_lines, read_lines
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.spine.damage import damaged_file_error, errors_as_damage

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline_assets.corpus import document_shards, sealed_shards
+from pipeline_assets.corpus import document_lines, document_shards, sealed_shards
 from pipeline_assets.corpus.converted_shards import concatenate_lines, read_rejects
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters import verdict
@@ -73,7 +73,7 @@ def filter_shard(
         contextlib.ExitStack() as stack,
     ):
         step = None if recipe.python is None else stack.enter_context(contextlib.closing(StepProcess(recipe.python)))
-        for lines, poison_rows in document_shards.read_lines(shard, window):
+        for lines, poison_rows in document_lines.read_lines(shard, window):
             counts["rows"] += len(lines) + len(poison_rows)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
             rejects += _filter_lines(
@@ -99,7 +99,7 @@ def load_filters(recipe: FilterRecipe) -> None:
 
 
 def _filter_lines(
-    lines: Sequence[document_shards.Line],
+    lines: Sequence[document_lines.Line],
     shard: document_shards.DocumentShard,
     recipe: FilterRecipe,
     refused_licences: frozenset[str],
@@ -110,7 +110,7 @@ def _filter_lines(
     step: StepProcess | None,
 ) -> list[Reject]:
     """Filter, write and count lines; return the rows that the custom step rejects."""
-    documents = document_shards.decode_lines(lines, shard, RAW_DECODER)
+    documents = document_lines.decode_lines(lines, shard, RAW_DECODER)
     candidates = [
         Candidate(document.text.encode(), decode_columns(document.meta, shard.file) if recipe.reads_meta else {})
         for document in documents

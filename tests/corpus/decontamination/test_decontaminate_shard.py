@@ -14,7 +14,7 @@ from pipeline_assets.corpus.decontamination import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import DecontaminationRules, decontaminate_shard
 from pipeline_assets.corpus.decontamination.item_index import write_index
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import read_lines
+from pipeline_assets.corpus.document_lines import read_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipeline_assets.corpus.document_shards import DocumentShard, read_documents, read_lines
+from pipeline_assets.corpus.document_lines import read_lines
+from pipeline_assets.corpus.document_shards import DocumentShard, read_documents
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.partial_documents import DocumentText
 from pipeline_assets.spine.errors import InputError

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus import document_shards
+from pipeline_assets.corpus import document_lines
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.filters.filter_corpus import filter_shard
@@ -176,7 +176,7 @@ def test_blocks_of_lines_change_no_result(filtered: Callable[..., Filtered], mon
     documents = [document(number, texts[number % 4]) for number in range(200)]
     whole = filtered(*documents, recipe=recipe)
 
-    monkeypatch.setattr(document_shards, "read_lines", functools.partial(document_shards.read_lines, block_bytes=1))
+    monkeypatch.setattr(document_lines, "read_lines", functools.partial(document_lines.read_lines, block_bytes=1))
     in_blocks = filtered(*documents, recipe=recipe)
 
     assert in_blocks == whole
