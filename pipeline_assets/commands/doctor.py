@@ -27,8 +27,9 @@ from pipeline_assets.spine.errors import InputError, RetryableError, TransientEr
 from pipeline_assets.spine.install_hints import not_installed_error, pip_hint
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_reach import mounts_for, raise_if_locks_are_local
+from pipeline_assets.spine.machine_memory import memory_bytes
 from pipeline_assets.spine.ray_engine import connect, describe_nodes, disconnect, node_resources
-from pipeline_assets.spine.usage import memory_bytes, nearest_existing
+from pipeline_assets.spine.usage import nearest_existing
 from resources.launchers import remote_launcher_factory
 
 _PROBE_TIMEOUT_S, _CONNECT_TIMEOUT_S = 60.0, 5

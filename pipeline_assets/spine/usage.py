@@ -1,30 +1,16 @@
-"""Memory, CPU time and disk space that processes use, or may use."""
+"""Resource usage of a process: memory, CPU time and disk."""
 
 import contextlib
 import os
 import resource
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 _forked_maxrss, _forked_cpu_s = 0, 0.0  # of ended forked workers, whose parent is the fork server
 _OWN_USAGES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 _MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts bytes on macOS, KiB on Linux
-# Files with the memory limit of a container, of cgroups 2 and 1.
-_LIMIT_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-
-
-def memory_bytes(limit_files: Sequence[Path] = _LIMIT_FILES) -> int:
-    """Return the number of bytes of memory that all processes may use together.
-
-    `limit_files` contain the limit of a container; a missing file, or the text `max`, means no limit.
-    """
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for file in limit_files:
-        with contextlib.suppress(OSError, ValueError):
-            total = min(total, int(file.read_text()))
-    return total
 
 
 def peak_memory_bytes() -> int:

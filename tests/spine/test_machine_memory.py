@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.spine.usage import memory_bytes
+from pipeline_assets.spine.machine_memory import memory_bytes
 
 
 @pytest.mark.parametrize("text", ["max\n", "9223372036854771712\n", "", None])

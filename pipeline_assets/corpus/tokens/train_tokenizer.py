@@ -28,10 +28,10 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.ledger import Ledger, count_rejects, dropped_key
+from pipeline_assets.spine.machine_memory import memory_bytes
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
-from pipeline_assets.spine.usage import memory_bytes
 
 _UNKNOWN_ID = 0  # the trainer's id for text without a piece
 _MEASURED_BYTES = 2_000_000  # per corpus
