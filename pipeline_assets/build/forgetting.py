@@ -18,7 +18,7 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, Decision, read_decisions
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE
-from pipeline_assets.corpus.removal_list import LIST_FILE
+from pipeline_assets.corpus.removal_entries import LIST_FILE
 from pipeline_assets.corpus.removals import NUMBERED_ID, Removals, RowKeys, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.folder_lock import lock_folder

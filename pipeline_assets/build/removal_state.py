@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from pipeline_assets.corpus.removal_list import LIST_FILE, read_removal_list
+from pipeline_assets.corpus.removal_entries import LIST_FILE
+from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS_FOLDER, REMOVALS_KEY, Removals
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError

@@ -13,7 +13,7 @@ import typer
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder
 from pipeline_assets.build.removal_state import RemovalComparison, applied_positions, read_removals
 from pipeline_assets.commands import terminal
-from pipeline_assets.corpus.removal_list import add_entries, entry_dates
+from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
 from pipeline_assets.corpus.removals import REMOVALS_FOLDER
 from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.errors import UsageError

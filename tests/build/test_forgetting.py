@@ -17,7 +17,8 @@ from stage_a_sources import SITES, write_sources
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands.forget import forget
-from pipeline_assets.corpus.removal_list import add_entries, read_removal_list
+from pipeline_assets.corpus.removal_entries import add_entries
+from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.spine import durable, task_digest
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings

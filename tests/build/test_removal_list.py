@@ -13,7 +13,8 @@ from marked_rows import build, built_sources, forget_ids, run_in, sources
 from paused_runs import pause_at, wait_for, wait_for_lock
 
 from pipeline_assets.commands.forget import forget
-from pipeline_assets.corpus.removal_list import add_entries, read_removal_list
+from pipeline_assets.corpus.removal_entries import add_entries
+from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError

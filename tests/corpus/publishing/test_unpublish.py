@@ -24,7 +24,8 @@ from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish
 from pipeline_assets.corpus.publishing.repo_search import RepoSearch, read_row_keys
 from pipeline_assets.corpus.publishing.unpublish import RemovalRecord, unpublish
-from pipeline_assets.corpus.removal_list import add_entries, entry_dates, read_removal_list
+from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
+from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.builder import BuilderBusyError
