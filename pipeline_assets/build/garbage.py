@@ -36,6 +36,7 @@ from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.hub_listing import read_cached_listing
 from pipeline_assets.corpus.stores import object_source
 from pipeline_assets.spine import durable, staging
+from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.artifact import check_record_path
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -44,7 +45,7 @@ from pipeline_assets.spine.kept_folder import kept_folder, kept_folder_target
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import lock_owner, locked, locked_path
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
-from pipeline_assets.spine.opening import highest_fence, read_plan
+from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import BUILDER_KEY, PLAN_FILE, PULLED_KEY, RECEIPTS_FOLDER, fencing_number
 
 # Commands that write or read a recipe in the data root; others build in a folder that the user names, and some commands

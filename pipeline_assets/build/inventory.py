@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pipeline_assets.build.target import State, Target
 from pipeline_assets.spine import staging
+from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.artifact import Artifact, CheckResult, size_error, try_read_manifest
 from pipeline_assets.spine.builder import Builder
 from pipeline_assets.spine.errors import InputError
@@ -20,7 +21,6 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import lock_owner
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.manifest_schema import total_count
-from pipeline_assets.spine.opening import read_plan
 from pipeline_assets.spine.staging import PLAN_FILE, PULLED_KEY, RECEIPTS_FOLDER, leftover_target
 
 DisplayState = Literal["current", "failed", "stale", "damaged", "missing", "building", "interrupted"]

@@ -17,13 +17,14 @@ from pipeline_assets.corpus.readers.source_folder import input_folder_path
 from pipeline_assets.corpus.removals import REMOVALS_FOLDER
 from pipeline_assets.corpus.stores.object_source import OBJECT_CACHE_FOLDER
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.kept_folder import kept_folder_target
 from pipeline_assets.spine.lock import lock_owner, locked, locked_path
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.opening import highest_fence, read_plan
+from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import leftover_target, sibling_path
 
 # `hub` has the demo's published sets, which `forget --published` searches.

@@ -3,19 +3,15 @@
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.spine import artifact, durable, receipt_files, staging
+from pipeline_assets.spine import artifact, durable, staging
+from pipeline_assets.spine.adoption import adopt_staging_dir
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import HASHING_THREADS
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
-from pipeline_assets.spine.metadata_file import MetadataFormat
-
-_PLAN_FORMAT: MetadataFormat[dict[str, Any]] = MetadataFormat("plan", 256 << 20, "run its recipe again", dict[str, Any])
 
 
 @contextlib.contextmanager
@@ -35,7 +31,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.
         folder = staging.sibling_path(target, "building", lock.fence)
         plan_bytes = json.dumps(plan, sort_keys=True).encode()
         if has_partial_work:
-            _adopt_staging_dir(target, plan_bytes, folder)
+            adopt_staging_dir(target, plan_bytes, folder)
         if not folder.exists():
             durable.make_folder(folder)
             durable.write_durably(folder / staging.PLAN_FILE, plan_bytes)
@@ -44,54 +40,6 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.
         except Exception:
             lock.raise_if_lost()  # if another builder took over the folder, that explains the failure
             raise
-
-
-def read_plan(folder: Path) -> Mapping[str, Any]:
-    """Return the plan of a staging directory; empty if it cannot be read."""
-    return _PLAN_FORMAT.read_valid(folder / staging.PLAN_FILE) or {}
-
-
-def _adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
-    """Rename to `folder` the newest staging directory whose plan is `plan_bytes`.
-
-    Nothing is renamed if `folder` exists, or if no directory has this plan. All other staging directories are removed.
-    So are files in `folder` that no valid receipt names. An earlier builder can no longer seal, even if it still runs.
-    """
-    for other in reversed(staging.staging_folders(target)):
-        if not folder.exists() and _PLAN_FORMAT.has_content(other / staging.PLAN_FILE, plan_bytes):
-            durable.rename(other, folder)
-        else:
-            durable.remove(other)
-    if folder.exists():
-        kept_entries = (staging.PLAN_FILE, staging.RECEIPTS_FOLDER)
-        staging.remove_unnamed(folder, _drop_invalid_receipts(folder), kept_entries)
-
-
-def _drop_invalid_receipts(folder: Path) -> set[str]:
-    """Remove invalid receipts; return the relative paths that valid receipts name.
-
-    A receipt is invalid if it is damaged, or if a file that it names is missing or changed. If a changed file is in
-    `.work`, the receipts of all other stages are removed, too, because their shards may have read it.
-    """
-    paths = [*(folder / staging.RECEIPTS_FOLDER).rglob("*.json")]
-    with ThreadPoolExecutor(HASHING_THREADS) as pool:
-        files_by_path = dict(zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True))
-    invalid = [path for path, files in files_by_path.items() if files is None]
-    changed = {path.parent for path in invalid if receipt_files.find_changed_work(folder, path)}
-    named: set[str] = set()
-    for path, files in files_by_path.items():
-        if files is None or changed - {path.parent}:
-            durable.remove(path)
-        else:
-            named |= files
-    return named
-
-
-def _intact_files(folder: Path, receipt_file: Path) -> set[str] | None:
-    receipt = staging.read_receipt(receipt_file)
-    if receipt is None or not all(receipt_files.matches_receipt(folder, file) for file in receipt.files):
-        return None
-    return {file.path for file in receipt.files}
 
 
 def seal_in_place(target: Path, manifest: Manifest, is_sealed: Callable[[], bool] = lambda: False) -> artifact.Artifact:

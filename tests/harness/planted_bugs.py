@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline_assets.build import build_target, garbage
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine import artifact, durable, opening, receipt_files
+from pipeline_assets.spine import adoption, artifact, durable, receipt_files
 from pipeline_assets.spine.staging import read_receipt
 
 
@@ -31,7 +31,7 @@ def trust_receipts() -> None:
         receipt = read_receipt(receipt_file)
         return None if receipt is None else {file.path for file in receipt.files}
 
-    opening._intact_files = intact_files
+    adoption._intact_files = intact_files
     receipt_files.find_changed_work = lambda folder, receipt_file: None
 
 
