@@ -12,7 +12,7 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.target import Kinds
 from pipeline_assets.corpus.markdown import escape, markdown_table
 from pipeline_assets.corpus.pages import REPORT_HTML
-from pipeline_assets.corpus.tokens.losses import read_losses
+from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError

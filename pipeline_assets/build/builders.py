@@ -1,20 +1,17 @@
 """Functions that convert the build code of a kind to its `Kind.build`."""
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
+from pipeline_assets.build.earlier_versions import link_earlier_files, open_kept_work
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Build, Kind, Target
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS_KEY, Removals
-from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.kept_work import KeptWork
-from pipeline_assets.spine.reuse import link_content
 from pipeline_assets.spine.staging import StagingDir
 
 
@@ -51,9 +48,10 @@ def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
         labelled = run.for_artifact(target.partition, target.is_intermediate)
 
         def write(staging: StagingDir) -> BuildResult:
-            if (reused := _link_earlier_files(staging, target, run)) is not None:
+            find = run.find_previous_folder
+            if find is not None and (reused := link_earlier_files(staging, target, run.root, find)) is not None:
                 return reused
-            kept = _open_kept_work(target, run) if run.keep_work else None
+            kept = open_kept_work(target, run) if run.keep_work else None
             removals = run.removal_list() if target.kind.applies_removals else NO_REMOVALS
             settings = replace(labelled.settings, kept_work=kept)
             result = build_files(Job(staging, target, replace(labelled, settings=settings), removals))
@@ -66,35 +64,6 @@ def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
         return build_target(target, run.root, write, run.replace, labelled.provenance())
 
     return functools.update_wrapper(build, build_files)
-
-
-def _link_earlier_files(staging: StagingDir, target: Target, run: Run) -> BuildResult | None:
-    """Link the files of the previous recipe's artifact, if it matches the target."""
-    if run.find_previous_folder is None:
-        return None
-    try:
-        artifact = open_artifact(run.root / run.find_previous_folder(target.role))
-    except (LookupError, InputError):
-        return None
-    if target.staleness_reason(run.root, artifact.manifest) is not None:
-        return None
-    linked = link_content(staging, artifact)
-    return linked and replace(linked, provenance={**artifact.manifest.provenance, **linked.provenance})
-
-
-def _open_kept_work(target: Target, run: Run) -> KeptWork:
-    """Open the finished tasks that were kept from the artifact's earlier version.
-
-    The earlier version is the previous recipe's artifact with the target's role, else the artifact in the target's
-    folder. The result is empty if the earlier version is missing or has a different stage version.
-    """
-    folder = target.folder
-    if run.find_previous_folder is not None:
-        with contextlib.suppress(LookupError):
-            folder = run.find_previous_folder(target.role)
-    sealed = try_read_manifest(run.root / folder)
-    is_same_stage = sealed is not None and sealed.identity.stage == target.stage
-    return KeptWork(run.root / folder if is_same_stage else None)
 
 
 def input_builder(describe_inputs: Callable[[Target, Run], BuildResult]) -> Build:

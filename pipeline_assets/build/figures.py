@@ -1,10 +1,9 @@
 """Planned and real figures of a build, such as rows, bytes and seconds."""
 
 import contextlib
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from pipeline_assets.build.input_figures import input_figures
 from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.manifest_schema import total_count
@@ -17,20 +16,6 @@ class FigureOutcome:
     figure: str
     planned: Forecast | None
     real: float | None
-
-
-def input_figures(inputs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return `bytes_read` and `rows` of a build's input files; ignore input artifacts.
-
-    If any file has `row_groups`, both figures are sums over all row groups. Otherwise, `bytes_read` is the sum of the
-    file sizes, and the dict has no key `rows`. Without files, the dict is empty.
-    """
-    files = [entry for entry in inputs if "bytes" in entry]
-    groups = [group for entry in files for group in entry.get("row_groups", ())]
-    if groups:
-        size = sum(group["stop"] - group["start"] for group in groups)
-        return {"bytes_read": size, "rows": sum(group["rows"] for group in groups)}
-    return {"bytes_read": sum(entry["bytes"] for entry in files)} if files else {}
 
 
 def real_figures(manifest: Manifest) -> dict[str, float | None]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline_assets.build import removal_state
+from pipeline_assets.build.removal_staleness import count_compared_entries
 from pipeline_assets.build.removal_state import RemovalComparison
 from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.rows.documents import DocumentRows
@@ -155,7 +156,7 @@ def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
     for store in stores.source_row_stores() if listed.entries else ():
         manifest = store.artifact.manifest
         earlier = comparisons.get(manifest.digest, RemovalComparison())
-        new = listed.sublist(removal_state.count_compared_entries(listed, manifest, earlier))
+        new = listed.sublist(count_compared_entries(listed, manifest, earlier))
         if new.entries:
             rows = Counter(earlier.rows)
             rows.update(file for file, row in _read_rows(store) if _matching_hashes(new, store, row))

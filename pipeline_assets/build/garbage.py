@@ -43,7 +43,8 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.kept_folder import kept_folder, kept_folder_target
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.lock import lock_owner, locked, locked_path
+from pipeline_assets.spine.lock import locked, locked_path
+from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import BUILDER_KEY, PLAN_FILE, PULLED_KEY, RECEIPTS_FOLDER, fencing_number

@@ -18,7 +18,7 @@ from pipeline_assets.spine.artifact import Artifact, CheckResult, size_error, tr
 from pipeline_assets.spine.builder import Builder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.lock import lock_owner
+from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.staging import PLAN_FILE, PULLED_KEY, RECEIPTS_FOLDER, leftover_target

@@ -9,7 +9,8 @@ from typing import Any
 
 from pipeline_assets.build.garbage import remove_hidden_folder
 from pipeline_assets.build.pins.model_pin import TEMPLATE_STAGE
-from pipeline_assets.build.removal_state import lacks_listed_rows, read_comparisons
+from pipeline_assets.build.removal_staleness import lacks_listed_rows
+from pipeline_assets.build.removal_state import read_comparisons
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
@@ -22,7 +23,8 @@ from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.kept_folder import kept_folder_target
-from pipeline_assets.spine.lock import lock_owner, locked, locked_path
+from pipeline_assets.spine.lock import locked, locked_path
+from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import leftover_target, sibling_path

@@ -14,11 +14,12 @@ from pipeline_assets.build.removal_state import applied_positions, read_removals
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.removals import Removals
 from pipeline_assets.spine.areas import scan_areas
-from pipeline_assets.spine.engine import PROCESS_BYTES, EngineName, RunSettings, StartMethod, default_start_method
+from pipeline_assets.spine.engine import PROCESS_BYTES, EngineName, RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.ray_engine import parse_address
+from pipeline_assets.spine.start_method import StartMethod, default_start_method
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # which loads more than most runs need

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pipeline_assets.build.figures import input_figures
-from pipeline_assets.build.removal_state import read_removals, removal_staleness
+from pipeline_assets.build.input_figures import input_figures
+from pipeline_assets.build.removal_staleness import removal_staleness
+from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.listing import Forecast, Listing
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS_KEY

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.build.removal_state import has_listed_rows
+from pipeline_assets.build.removal_staleness import has_listed_rows
 from pipeline_assets.build.run import HUB_TRIES, open_hub
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.commands.options import RecipeContent

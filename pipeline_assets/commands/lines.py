@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline_assets.commands.terminal import align, pluralize
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
-from pipeline_assets.corpus.tokens.losses import read_losses
+from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import Artifact
 
 _READABLE_SUFFIXES = (".json", ".md")

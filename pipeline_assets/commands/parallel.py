@@ -15,7 +15,8 @@ from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, parse_model
 from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, SampleRecipe, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
-from pipeline_assets.corpus.tokens.losses import losses_to_provenance, read_losses
+from pipeline_assets.corpus.tokens.losses import losses_to_provenance
+from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import file_sha256

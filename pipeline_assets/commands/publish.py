@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline_assets.build.removal_state import lacks_applied_entries, read_removals
+from pipeline_assets.build.removal_staleness import lacks_applied_entries
+from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.run import LOG_EVERY, open_hub
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import manifests_below, warn_of_listed_rows

@@ -18,10 +18,10 @@ import msgspec
 
 from pipeline_assets.corpus.decontamination.recipe import summarize_decontamination
 from pipeline_assets.corpus.dedup.decision import read_groups
-from pipeline_assets.corpus.doc_ids import find_first_repeat
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.evidence import Example, count_funnel, draw_examples, draw_near_duplicates
+from pipeline_assets.corpus.first_repeat import find_first_repeat
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable, attribution_text, licence_table
 from pipeline_assets.corpus.packing.summary import summarize_packed

@@ -1,19 +1,16 @@
 """File operations that survive a crash.
 
-All durable writes use this module. Exceptions are `lock`, which writes lock files, and `hub_files`, which appends to
-partial downloads. A `DurableFile` appears completely or not at all. It is written under a temporary name, synced and
-renamed; then the folder is synced (the order of Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). If
-tests have set the hook `failpoint`, each operation first calls it.
+All durable writes use this module, `file_ranges` or `folder_exchange`. Exceptions are `lock`, which writes lock files,
+and `hub_files`, which appends to partial downloads. A `DurableFile` appears completely or not at all. It is written
+under a temporary name, synced and renamed; then the folder is synced (the order of Pillai et al., "All File Systems Are
+Not Created Equal", OSDI 2014). If tests have set the hook `failpoint`, each operation first calls it.
 """
 
 import contextlib
-import ctypes
-import errno
 import functools
 import hashlib
 import os
 import stat
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,8 +24,6 @@ from pipeline_assets.spine.temporary_names import abandoned_entries, temporary_p
 Operation = Literal[
     "create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"
 ]
-
-_RENAME_EXCHANGE, _AT_FDCWD = 2, -100  # constants of renameat2(2)
 
 failpoint: Callable[[Operation, Path], None] | None = None
 
@@ -182,22 +177,6 @@ def write_durably(path: Path, data: bytes, mode: int = 0o666) -> str:
     return file.sha256
 
 
-def reserve(path: Path, byte_count: int) -> None:
-    """Create a durable file of `byte_count` zero bytes, unless the file exists."""
-    if not path.exists():
-        with DurableFile(path) as file, name_file_in_errors(path):
-            os.truncate(file.fileno(), byte_count)
-
-
-def write_range(path: Path, offset: int, data: memoryview) -> None:
-    """Write a byte range of a reserved file, in which each worker writes its own."""
-    call_failpoint("append", path)
-    with open(path, "r+b", buffering=0) as file:
-        file.seek(offset)
-        write_all(file.fileno(), path, data.cast("B"))
-        fsync(file.fileno(), path)
-
-
 def fsync(descriptor: int, path: Path) -> None:
     call_failpoint("fsync", path)
     with name_file_in_errors(path):
@@ -208,23 +187,6 @@ def rename(source: Path, target: Path) -> None:
     call_failpoint("rename", target)
     os.rename(source, target)
     fsync_folder(target.parent)
-
-
-def exchange(first: Path, second: Path) -> bool:
-    """Swap two folders atomically; False if unsupported, OSError if the swap fails."""
-    if not sys.platform.startswith("linux"):
-        return False
-    call_failpoint("exchange", second)
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
-        return False
-    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) != 0:
-        number = ctypes.get_errno()
-        if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            return False
-        raise OSError(number, os.strerror(number), str(second))
-    fsync_folder(second.parent)
-    return True
 
 
 def fsync_folder(folder: Path) -> None:

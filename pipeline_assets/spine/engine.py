@@ -6,7 +6,6 @@ Workers are processes of this machine, or of Ray. They affect neither the writte
 import contextlib
 import functools
 import logging
-import sys
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.ray_engine import ray_stage_runner
 from pipeline_assets.spine.stage import WHOLE_SHARD, S, WarmUp, Work, no_warm_up, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
+from pipeline_assets.spine.start_method import StartMethod, default_start_method
 from pipeline_assets.spine.task_digest import task_digest
 from pipeline_assets.spine.verified_reads import check_hashes
 from pipeline_assets.spine.worker import Starter, Worker, serve, start_process
@@ -31,19 +31,6 @@ PROCESS_BYTES = 200 << 20  # memory of a process without data: libraries, compil
 _LARGE_SHARD_MULTIPLE = 16  # multiple of `min_parallel_bytes`
 EngineName: TypeAlias = Literal["local", "ray"]
 _PROGRESS_COUNTS = ("documents", "tokens", "bytes")  # counts shown in progress lines
-StartMethod: TypeAlias = Literal["forkserver", "spawn"]
-"""Start method of worker processes.
-
-- `forkserver`: one process per command loads the data that shards share, and forks workers, which share its memory.
-  Default on Linux, whose system libraries work after a fork.
-- `spawn`: each worker is a new interpreter. Default on other systems, and an alternative on Linux machines that kill a
-  fork server because of its memory use.
-"""
-
-
-def default_start_method() -> StartMethod:
-    """Return the start method for this operating system."""
-    return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ LOCK_FIX = "use a data root whose file system has locks; docs/scale.md lists mou
 _LOCK_PROGRAM = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)"
 _probed_disks: set[int] = set()
 # Follow no link, and wait for no FIFO.
-_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_NOT_A_FILE_ERRORS = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
+OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+NOT_A_FILE_ERRORS = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 _NO_LOCKS_ERRORS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _LOCK_FORMAT = MetadataFormat("lock", 4096, "move it away, then run the same command", Builder)
 
@@ -51,7 +51,7 @@ class Lock:
         """Raise RetryableError if the lock file is missing, replaced, or has a new owner."""
         with contextlib.suppress(FileNotFoundError):
             is_in_place = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
-            if is_in_place and _read_builder(self._descriptor).fence <= self.fence:
+            if is_in_place and read_builder(self._descriptor).fence <= self.fence:
                 return
         raise RetryableError("this builder lost its lock", self.path, "another builder took over; nothing was sealed")
 
@@ -69,32 +69,6 @@ def _close_locks_in_child() -> None:
 os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
-def lock_owner(target: Path) -> Builder | None:
-    """Return the process that builds `target`; None if no process has its lock.
-
-    This call locks the file for a moment, so a builder that starts in that moment may be refused. Without permission to
-    open the lock file, return an empty `Builder`.
-    """
-    try:
-        descriptor = os.open(lock_path(target), os.O_RDONLY | _OPEN_FLAGS)
-    except PermissionError:
-        return Builder()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, *_NOT_A_FILE_ERRORS):
-            raise
-        return None
-    try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _read_builder(descriptor)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    return None
-
-
 @contextlib.contextmanager
 def locked(target: Path, highest_fence: int = 0) -> Iterator[Lock]:
     """Lock the artifact in `target`, which need not exist, with a new fencing number.
@@ -106,7 +80,7 @@ def locked(target: Path, highest_fence: int = 0) -> Iterator[Lock]:
     durable.make_folder(target.parent)
     path = lock_path(target)
     descriptor = _open_locked(path, target)
-    fence = max(_read_builder(descriptor).fence, highest_fence) + 1
+    fence = max(read_builder(descriptor).fence, highest_fence) + 1
     lock = Lock(path, fence, descriptor)
     _own_locks.add(lock)
     try:
@@ -140,7 +114,7 @@ def _open_locked(path: Path, target: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = _read_builder(descriptor)
+            owner = read_builder(descriptor)
             os.close(descriptor)
             if time.monotonic() - began < owner.patience_s:
                 time.sleep(_POLL_S)
@@ -166,14 +140,14 @@ def _open_lock_file(path: Path) -> int:
     durable.call_failpoint("create", path)
     try:
         with durable.explain_failed_create(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN_FLAGS, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
     except PermissionError:
         if not os.path.lexists(path):
             raise
         fix = "build as that user; a group shares a data root after chmod -R g+ws"
         raise RetryableError("the lock file belongs to another user", path, fix) from None
     except OSError as error:
-        if error.errno not in _NOT_A_FILE_ERRORS:
+        if error.errno not in NOT_A_FILE_ERRORS:
             raise
         raise _lock_file_error(path) from None
     try:
@@ -209,7 +183,7 @@ def _lock_file_error(path: Path) -> RetryableError:
     return RetryableError(what, path, "delete it, then run the same command")
 
 
-def _read_builder(descriptor: int) -> Builder:
+def read_builder(descriptor: int) -> Builder:
     """Return the builder that an open lock file names; an empty `Builder` if invalid."""
     content = os.pread(descriptor, _LOCK_FORMAT.max_bytes, 0)
     if not content:  # a new file

@@ -21,7 +21,7 @@ from typing import Any
 import pydantic
 
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.provenance import current_versions
+from pipeline_assets.spine.program_versions import current_versions
 from pipeline_assets.spine.verified_reads import expected_sha256
 
 _PLAIN_TYPES = (str, int, float, bool, type(None))

@@ -28,8 +28,8 @@ from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsR
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
-from pipeline_assets.corpus.tokens.losses import read_losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult

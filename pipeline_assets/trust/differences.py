@@ -10,7 +10,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import find_damage, read_manifest
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.manifest import FileContent, Identity, Manifest
-from pipeline_assets.spine.provenance import current_versions, recorded_versions
+from pipeline_assets.spine.program_versions import current_versions, recorded_versions
 
 StepVerdict = Literal["identical", "different", "damaged", "not rebuilt"]
 

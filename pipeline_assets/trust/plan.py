@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.build.figures import input_figures, real_figures
+from pipeline_assets.build.figures import real_figures
+from pipeline_assets.build.input_figures import input_figures
 from pipeline_assets.build.inventory import ArtifactStatus
 from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Target

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.drive import build_without_checks
-from pipeline_assets.build.removal_state import applied_positions, lacks_applied_entries, read_removals
+from pipeline_assets.build.removal_staleness import lacks_applied_entries
+from pipeline_assets.build.removal_state import applied_positions, read_removals
 from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Kind, Kinds, Target
@@ -31,7 +32,7 @@ from pipeline_assets.spine.lineage import OTHER_ROOT_HINT, Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.metadata_file import MetadataFormat
-from pipeline_assets.spine.provenance import current_versions, recorded_versions
+from pipeline_assets.spine.program_versions import current_versions, recorded_versions
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.trust.differences import RebuildStep, StepOutcome, compare_step
 

@@ -25,7 +25,8 @@ from pipeline_assets.spine.artifact import Artifact, Verdict, read_check_results
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.lock import lock_owner, locked
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.sealed_folder import require_manifest
 

@@ -19,11 +19,12 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings, StartMethod, run_stage
+from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.stage import KILLED_WORKER, Window, Work
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.start_method import StartMethod
 from pipeline_assets.spine.temporary_names import temporary_path
 
 

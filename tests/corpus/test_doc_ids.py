@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus import doc_ids
-from pipeline_assets.corpus.doc_ids import find_first_repeat
+from pipeline_assets.corpus.first_repeat import find_first_repeat
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.staging import OutputFile, StagingView
 

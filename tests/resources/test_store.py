@@ -9,8 +9,9 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.code_location import build_definitions
-from pipeline_assets.spine.engine import RunSettings, default_start_method
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.start_method import default_start_method
 from resources.modal_launcher import ModalLauncherFactory
 from resources.store import Hub, Launcher, Store, Tokenizer, data_root
 

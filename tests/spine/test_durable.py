@@ -16,18 +16,10 @@ from crash_points import kill_at, list_steps
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.disk_errors import explain_os_error
-from pipeline_assets.spine.durable import (
-    DurableFile,
-    boot_id,
-    exchange,
-    link,
-    make_folder,
-    remove,
-    reserve,
-    write_durably,
-    write_range,
-)
+from pipeline_assets.spine.durable import DurableFile, boot_id, link, make_folder, remove, write_durably
 from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.file_ranges import reserve, write_range
+from pipeline_assets.spine.folder_exchange import exchange
 from pipeline_assets.spine.temporary_names import is_temporary
 
 

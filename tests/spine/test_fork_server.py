@@ -27,9 +27,10 @@ from word_artifact import (
 from word_stage import MANY, children
 
 from pipeline_assets.spine import fork_server
-from pipeline_assets.spine.engine import RunSettings, StartMethod, run_stage
+from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.stage import WarmUp, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir
+from pipeline_assets.spine.start_method import StartMethod
 from pipeline_assets.spine.usage import peak_memory_bytes
 
 FEW = MANY[:12]

@@ -18,7 +18,8 @@ from lock_attempts import NO_PROCESS, check_as_other_user, next_fence
 from refusals import refusal
 
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.lock import lock_owner, locked
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.lock_owner import lock_owner
 
 
 @pytest.fixture

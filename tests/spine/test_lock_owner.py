@@ -12,7 +12,8 @@ from lock_attempts import NO_PROCESS, check_as_other_user, next_fence
 from refusals import refusal
 
 from pipeline_assets.spine.builder import Builder
-from pipeline_assets.spine.lock import lock_owner, locked
+from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.lock_owner import lock_owner
 
 
 def test_owner_that_has_not_yet_written_its_name_is_named(target: Path) -> None:

@@ -10,7 +10,8 @@ from refusals import refusal
 
 from pipeline_assets.spine import lock as locks
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.lock import fcntl, lock_owner, locked
+from pipeline_assets.spine.lock import fcntl, locked
+from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
 
 FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"

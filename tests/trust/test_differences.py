@@ -12,7 +12,7 @@ from healing_set import HealingSet
 
 from pipeline_assets.build.rows.comparison import compare
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.provenance import current_versions
+from pipeline_assets.spine.program_versions import current_versions
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.differences import StepOutcome, changed_versions
 from pipeline_assets.trust.rebuild import rebuild

@@ -18,8 +18,9 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.engine import RunSettings, StartMethod
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.start_method import StartMethod
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.pull import find_ref, pull_all
 from pipeline_assets.trust.push import push

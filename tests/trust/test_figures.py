@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline_assets.build.figures import FigureOutcome, figure_outcomes, input_figures, real_figures
+from pipeline_assets.build.figures import FigureOutcome, figure_outcomes, real_figures
+from pipeline_assets.build.input_figures import input_figures
 from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest

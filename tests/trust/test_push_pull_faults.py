@@ -12,7 +12,7 @@ from pushed_set import fetch, read_files, ref_name, send
 
 from pipeline_assets.corpus.stores import download
 from pipeline_assets.corpus.stores.object_store import ObjectStore
-from pipeline_assets.spine import durable
+from pipeline_assets.spine import file_ranges
 from pipeline_assets.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError
 from pipeline_assets.trust import pull as pulling
@@ -60,10 +60,10 @@ def test_a_manifest_that_differs_from_its_seal_is_not_pushed(
 def test_a_part_lost_by_the_disk_is_named_and_pulled_again(
     built: HealingSet, split: Path, store: ObjectStore, pull_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_range, name = durable.write_range, ref_name(split, built.root)
+    write_range, name = file_ranges.write_range, ref_name(split, built.root)
     send(split, built, store)
     monkeypatch.setattr(
-        durable, "write_range", lambda path, at, data: write_range(path, at, memoryview(bytes(data.nbytes)))
+        file_ranges, "write_range", lambda path, at, data: write_range(path, at, memoryview(bytes(data.nbytes)))
     )
 
     with pytest.raises(RetryableError, match=r"/\.train\.building\.1/.*: sha256 is .*, sealed with .*; pull it again"):

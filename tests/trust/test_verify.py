@@ -17,9 +17,10 @@ from packed_sets import seal_set
 from pipeline_assets.build.checks import files_match_manifest
 from pipeline_assets.build.pins.files_check import CACHE_FIX
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine import artifact, durable
+from pipeline_assets.spine import artifact
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.folder_exchange import exchange
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import PACKED
 from pipeline_assets.trust import verify as reader
@@ -191,7 +192,7 @@ def test_folders_swapped_twice_are_not_called_damaged(tmp_path: Path) -> None:
     outcomes = {outcome}
 
     def swap_folders() -> None:
-        assert durable.exchange(other, folder)
+        assert exchange(other, folder)
 
     for first in range(1, lines + 1, 4):
         for second in range(first + 1, lines + 60, 13):

@@ -17,8 +17,9 @@ from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, min
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import read_run, write_run
 from pipeline_assets.corpus.dedup.words import NormalizedBatch, normalize
-from pipeline_assets.corpus.doc_ids import IdsWriter, find_first_repeat
+from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import read_documents
+from pipeline_assets.corpus.first_repeat import find_first_repeat
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools, to_numpy, to_table
 from pipeline_assets.corpus.partial_documents import RAW_DECODER, RawDocument, decode_columns
 from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX

@@ -3,7 +3,7 @@
 import contextlib
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
+from pipeline_assets.corpus.filters.filter import Measurement
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools
 from pipeline_assets.spine.errors import UsageError
 
@@ -118,17 +118,6 @@ def first_failed_rules(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> ND
     for number, rule in enumerate(rules):
         failed[(failed < 0) & ~rule.passing_mask(batch)] = number
     return failed
-
-
-class ColumnFilter(Filter):
-    """Filter by rules on the columns of documents' meta."""
-
-    def __init__(self, rules: Sequence[str]) -> None:
-        self._rules = [ColumnRule.parse(rule) for rule in rules]
-
-    def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Yield a measurement of each rule on a document's meta."""
-        return (rule.measure(candidate.meta) for rule in self._rules)
 
 
 def _parse_constant(text: str) -> int | float | str:

@@ -35,7 +35,7 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
     # Filters load compiled code, which readers of verdicts do not need.
     from pipeline_assets.corpus.filters.blocklist import BlocklistFilter
     from pipeline_assets.corpus.filters.c4 import C4Filter
-    from pipeline_assets.corpus.filters.column_rules import ColumnFilter
+    from pipeline_assets.corpus.filters.column_filter import ColumnFilter
     from pipeline_assets.corpus.filters.fineweb import FineWebFilter
     from pipeline_assets.corpus.filters.language import LanguageFilter
     from pipeline_assets.corpus.filters.masking import MaskingFilter

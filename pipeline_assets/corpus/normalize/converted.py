@@ -98,7 +98,7 @@ class ConvertedSource:
     """
 
     receipts: Mapping[str, Receipt]
-    derive_id: DeriveId = no_derived_id
+    derive_id: DeriveId
     decisions: Mapping[str, Any] = field(default_factory=dict)
     is_expected_reject: Callable[[Reject], bool] = lambda reject: False
     unsharded_counts: Mapping[str, int] = field(default_factory=dict)

@@ -221,6 +221,7 @@ def convert_site(
     dropped = {dropped_key(reason): count for reason, count in Ledger.from_counts(before).dropped.items()}
     return ConvertedSource(
         named,
+        no_derived_id,
         is_expected_reject=lambda reject: reject.reason == "no_question",  # an answer to a deleted question
         unsharded_counts=dropped | {"rows": before["rows"] - before["spilled"]},
     )

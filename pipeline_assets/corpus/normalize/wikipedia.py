@@ -29,7 +29,10 @@ def convert_wikipedia(
         fix = "extract again: wikiextractor finds pages only where each element of the dump is on a line of its own"
         raise InputError("the extraction contains no page", staging.target, fix)
     return ConvertedSource(
-        named, is_expected_reject=lambda reject: reject.reason == "title_only", reject_formatter=reject_formatter(files)
+        named,
+        no_derived_id,
+        is_expected_reject=lambda reject: reject.reason == "title_only",
+        reject_formatter=reject_formatter(files),
     )
 
 

@@ -28,9 +28,10 @@ from pipeline_assets.corpus.packing.rows import write_rows
 from pipeline_assets.corpus.packing.summary import format_ratio
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.durable import DurableFile, reserve
+from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import RecipeKey, RetryableError, UsageError
+from pipeline_assets.spine.file_ranges import reserve
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.stage import Window

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
 from pipeline_assets.corpus.packing.plan_format import RowRange
 from pipeline_assets.corpus.packing.token_reader import TokenReader
-from pipeline_assets.spine.durable import write_range
+from pipeline_assets.spine.file_ranges import write_range
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 

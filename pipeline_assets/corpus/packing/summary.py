@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from pipeline_assets.corpus.tokens.losses import LOST_TEXT, read_losses
+from pipeline_assets.corpus.tokens.losses import LOST_TEXT
+from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import Artifact, Verdict
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pipeline_assets.corpus.corpus_shard import shard_sources
 from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.losses import losses_to_provenance, read_losses
+from pipeline_assets.corpus.tokens.losses import losses_to_provenance
+from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.reuse import link_content

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from pipeline_assets.corpus.readers.hub_files import map_in_order
 from pipeline_assets.corpus.stores.hub_store import HubStore
 from pipeline_assets.corpus.stores.object_store import ObjectStore, StoredObject
-from pipeline_assets.spine import durable
+from pipeline_assets.spine import durable, file_ranges
 from pipeline_assets.spine.artifact import size_error
 from pipeline_assets.spine.files import read_blocks
 from pipeline_assets.spine.progress import Progress
@@ -87,7 +87,7 @@ def _download(
         folder.remove_receipt(DOWNLOAD_STAGE, receipt_name(path))
         durable.remove(local_path)
         durable.remove_abandoned(local_path.parent)
-        durable.reserve(local_path, stored_object.bytes)
+        file_ranges.reserve(local_path, stored_object.bytes)
         digest = hashlib.sha256()
         copy = record(0)
     add_bytes(copy.bytes)
@@ -96,7 +96,7 @@ def _download(
         part = store.read(stored_object.name, copy.bytes, part_bytes, stored_object.version)
         if not part:
             break
-        durable.write_range(local_path, copy.bytes, memoryview(part))
+        file_ranges.write_range(local_path, copy.bytes, memoryview(part))
         digest.update(part)
         copy = record(copy.bytes + len(part))
         add_bytes(len(part))

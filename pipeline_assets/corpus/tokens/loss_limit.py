@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
-from pipeline_assets.corpus.tokens.losses import Losses, read_losses
+from pipeline_assets.corpus.tokens.losses import Losses
+from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import Verdict
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.key_types import Share

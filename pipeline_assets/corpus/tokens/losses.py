@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
-from pipeline_assets.spine.manifest import Manifest
-
 LOST_TEXT = "lost_text"  # in the provenance of a manifest, by source
 _COUNT_PREFIX = "encoded/"
 
@@ -68,15 +66,3 @@ def losses_to_provenance(by_source: Mapping[str, Losses]) -> dict[str, Any]:
     No digest covers provenance. Sources without counts are omitted, such as all sources of a lossless tokenizer.
     """
     return {LOST_TEXT: {source: losses.to_json() for source, losses in by_source.items() if losses != NO_LOSSES}}
-
-
-def read_losses(manifest: Manifest) -> dict[str, Losses] | None:
-    """Return a manifest's losses by source; the dict is empty for lossless tokenizers.
-
-    Return None if the artifact was built by a program version that did not count losses.
-    """
-    counted = manifest.provenance.get(LOST_TEXT)
-    if counted is None:
-        return None
-    names = Losses.__dataclass_fields__
-    return {source: Losses(**{name: counts[name] for name in names}) for source, counts in counted.items()}

@@ -11,8 +11,8 @@ from interrupted import interrupted
 
 from pipeline_assets.corpus.parallel_text import token_cache
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, open_cache
-from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.folder_exchange import exchange
 
 LATER_ID = "later"
 
@@ -50,9 +50,9 @@ def test_a_cache_replaced_at_any_line_of_its_opening_is_never_mixed(cache: Path,
 
     for line in range(1, lines + 1):
         descriptions.append(
-            interrupted(lambda: describe(cache), [token_cache], {line: lambda: durable.exchange(later, cache)})[0]
+            interrupted(lambda: describe(cache), [token_cache], {line: lambda: exchange(later, cache)})[0]
         )
-        durable.exchange(later, cache)
+        exchange(later, cache)
 
     replaced = f"{cache}: the folder was replaced while it was read; run the same command again"
     assert set(descriptions) == {"earlier", "later", replaced}
@@ -61,7 +61,7 @@ def test_a_cache_replaced_at_any_line_of_its_opening_is_never_mixed(cache: Path,
 
 def test_a_worker_that_finds_another_cache_advises_to_open_it_again(cache: Path, later: Path) -> None:
     stored = pickle.dumps(open_cache(cache))
-    durable.exchange(later, cache)
+    exchange(later, cache)
 
     with pytest.raises(RetryableError, match=r"cache: the folder was replaced .*; open the cache again$"):
         pickle.loads(stored)

@@ -15,6 +15,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.durable import Operation
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.folder_exchange import exchange
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.temporary_names import temporary_path
 from pipeline_assets.systems.registry import SYSTEMS
@@ -33,7 +34,7 @@ def test_a_folder_replaced_midway_is_not_copied(root: Path, tmp_path: Path, monk
     def replace_once(kind: Operation, path: Path) -> None:
         if kind == "create":
             monkeypatch.setattr(durable, "failpoint", None)
-            durable.exchange(other, folder)
+            exchange(other, folder)
 
     monkeypatch.setattr(durable, "failpoint", replace_once)
 
@@ -47,7 +48,7 @@ def test_a_folder_replaced_before_an_export_is_not_copied(root: Path, tmp_path: 
     folder = find_corpus(root)
     other = next(path.parent for path in root.rglob("manifest.json") if path.parent != folder)
     store = open_rows(folder, SYSTEMS.kinds, Lineage(root))
-    durable.exchange(other, folder)
+    exchange(other, folder)
 
     with pytest.raises(
         InputError, match=f"{folder}: digest is sha256:.*; the artifact was replaced; run the same command again"

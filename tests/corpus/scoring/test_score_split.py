@@ -34,11 +34,12 @@ from tiny_tokenizer import save_tokenizer
 
 from pipeline_assets.build.checks import run_checks
 from pipeline_assets.corpus.scoring import score_split
-from pipeline_assets.corpus.tokens.losses import read_losses
+from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.engine import RunSettings, StartMethod
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.staging import StagingView
+from pipeline_assets.spine.start_method import StartMethod
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 

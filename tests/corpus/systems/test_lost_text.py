@@ -23,7 +23,8 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.parallel_text.encode import encode
 from pipeline_assets.corpus.shards.mixture_figures import preview_inventory
-from pipeline_assets.corpus.tokens.losses import Losses, read_losses
+from pipeline_assets.corpus.tokens.losses import Losses
+from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_check_results
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
