@@ -24,9 +24,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline_assets.spine import artifact, durable
+from pipeline_assets.spine import artifact, durable, folder_exchange
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.folder_exchange import exchange
 from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, keep_work
 from pipeline_assets.spine.lock import Lock
 from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent, Manifest, StoredFile
@@ -276,7 +275,7 @@ def finish_seal(folder: Path, target: Path, fence: int) -> None:
     durable.fsync_folder(folder)
     if not target.exists():
         durable.rename(folder, target)
-    elif exchange(folder, target):
+    elif folder_exchange.exchange(folder, target):
         durable.remove(folder)
     else:
         old = sibling_path(target, "old", fence)

@@ -22,7 +22,7 @@ from crash_points import Victim, count_steps, kill_at
 from healing_build import INLINE
 from power_loss import Disk, Tree, followed, write_tree
 
-from pipeline_assets.spine import durable
+from pipeline_assets.spine import durable, folder_exchange
 from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
@@ -175,7 +175,7 @@ class Proof:
         """Patch out the operation that the case's system lacks."""
         match self._case.lacks:
             case "exchange":
-                return mock.patch.object(durable, "exchange", lambda first, second: False)
+                return mock.patch.object(folder_exchange, "exchange", lambda first, second: False)
             case "link":
                 return mock.patch.object(os, "link", side_effect=OSError(errno.EPERM, "no links here"))
         return nullcontext()

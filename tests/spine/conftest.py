@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.spine import durable
+from pipeline_assets.spine import folder_exchange
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.staging import StagingDir
 
@@ -19,7 +19,7 @@ def target(tmp_path: Path) -> Path:
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run with and without an exchange of folders in one step."""
     if request.param == "no exchange":
-        monkeypatch.setattr(durable, "exchange", lambda first, second: False)
+        monkeypatch.setattr(folder_exchange, "exchange", lambda first, second: False)
     return str(request.param)
 
 

@@ -13,7 +13,7 @@ from packed_sets import read_letter, seal_set
 
 from pipeline_assets.corpus.formats import memmap
 from pipeline_assets.corpus.formats.memmap import open_packed
-from pipeline_assets.spine import durable, replacement
+from pipeline_assets.spine import durable, folder_exchange, replacement
 from pipeline_assets.spine.errors import InputError
 
 TESTS = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def test_sets_that_are_swapped_and_swapped_back_are_never_mixed(share: int, tmp_
 def test_folder_is_old_missing_or_new_during_a_replacement_without_exchange(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "exchange", lambda first, second: False)  # as on systems without such a call
+    monkeypatch.setattr(folder_exchange, "exchange", lambda first, second: False)  # as on systems without such a call
     folder = seal_set(tmp_path, "a")
     answers = set()
 
