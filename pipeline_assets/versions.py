@@ -40,9 +40,9 @@ class DatedVersion(NamedTuple):
             instance.add_dynamic_partitions(_partitions_name(self.recipe_name), [self.date])
 
 
-def parse_version(recipe_name: str, recipe_names: Collection[str]) -> DatedVersion | None:
-    """Parse a version's name `NAME_YYYYMMDD`; None if no recipe `NAME` exists."""
-    name, _, date = recipe_name.rpartition("_")
+def parse_version(version_name: str, recipe_names: Collection[str]) -> DatedVersion | None:
+    """Parse the name `NAME_YYYYMMDD` of a version; None if no recipe `NAME` exists."""
+    name, _, date = version_name.rpartition("_")
     return DatedVersion(name, date) if _DATE_PATTERN.fullmatch(date) and name in recipe_names else None
 
 

@@ -121,7 +121,7 @@ def test_changed_file_makes_an_artifact_stale_until_it_is_restored(make: MakeRec
     reason = f"lists/words changed: its sha256 is {changed}, the recipe pins {expected}"
     fix = "restore the file, or pin the hash of the intended file"
     assert target.state(root) == ("stale", reason)
-    assert refusal(lambda: recipe.check_local_files(root)) == (
+    assert refusal(lambda: recipe.check_prerequisites(root)) == (
         f"{words}: sha256 is {changed}, the recipe pins {expected}; {fix}"
     )
     words.write_text("worse words\n", encoding="utf-8")
@@ -136,24 +136,24 @@ def test_missing_file_of_stage_2_is_named_before_any_build(make: MakeRecipe, roo
     recipe = mixture.model_copy(
         update={"sources": [first.model_copy(update={"filters": make().sources[0].filters}), *rest]}
     )
-    recipe.check_local_files(root)
+    recipe.check_prerequisites(root)
     (root / "hq.bin").unlink()
 
-    assert f"{root}/hq.bin: a file of the filters cannot be read" in refusal(lambda: recipe.check_local_files(root))
+    assert f"{root}/hq.bin: a file of the filters cannot be read" in refusal(lambda: recipe.check_prerequisites(root))
 
 
 def test_missing_trainer_of_stage_2_is_named_before_any_build(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mixture = write_local_mixture(root)
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
 
-    assert refusal(lambda: mixture.check_local_files(root)).startswith("tokenizers: sentencepiece is not installed; ")
+    assert refusal(lambda: mixture.check_prerequisites(root)).startswith("tokenizers: sentencepiece is not installed; ")
 
 
 def test_missing_file_is_named_before_any_build(make: MakeRecipe, root: Path) -> None:
     recipe = make()
     (root / "hq.bin").unlink()
 
-    assert refusal(lambda: recipe.check_local_files(root)) == (
+    assert refusal(lambda: recipe.check_prerequisites(root)) == (
         f"{root}/hq.bin: a file of the filters cannot be read (No such file or directory); "
         "restore the file, or correct its `path` in the recipe"
     )
@@ -172,7 +172,7 @@ def test_file_without_a_hash_is_reported_with_its_hash(root: Path, tmp_path: Pat
     filters = {"blocklist": {"domains": {"spam": {"path": "lists/domains"}}}}
     recipe = parse_recipe(local_source(tmp_path, "notes", ROWS, filters=filters))
 
-    assert refusal(lambda: recipe.check_local_files(root)) == (
+    assert refusal(lambda: recipe.check_prerequisites(root)) == (
         f"{root}/lists/domains: the recipe does not pin the file; "
         "write `sha256: 878953d87250a927f2963d9ac931af414ec7fee67fb28ffabeb0da95fc695a21`"
     )

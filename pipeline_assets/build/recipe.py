@@ -67,10 +67,10 @@ class Recipe(RecipeSection):
             if getattr(self, name) is type(self).model_fields[name].default is None:
                 yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
 
-    def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
-        """Raise InputError if a local file that builds of `targets` need is unusable.
+    def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
+        """Raise InputError if builds of `targets` lack a usable local file or a library.
 
-        By default, all targets are checked; those that are up to date need no file.
+        By default, all targets are checked; those that are up to date need neither.
         """
 
     def revisions(self) -> Sequence[tuple[str, str]]:

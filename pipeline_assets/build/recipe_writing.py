@@ -46,7 +46,7 @@ def write_new_recipe(
             return recipe, path
         if not replace:
             _raise_if_edited(path, recipe, root, command)
-    recipe.check_local_files(root)
+    recipe.check_prerequisites(root)
     durable.make_folder(path.parent)
     durable.write_durably(path, text.encode("utf-8"))
     return recipe, path
@@ -56,7 +56,7 @@ def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path
     """Copy a recipe file to `recipes/NAME.yaml` in the data root; return that path.
 
     The Python files of the recipe's own steps are copied, too. Without `replace`, raise UsageError if the data root has
-    a different file of such a name.
+    a different recipe of this name or a different file of a step.
     """
     kept = root / "recipes" / f"{recipe_name}.yaml"
     if path.absolute() != kept.absolute():

@@ -43,7 +43,7 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
     parsed = SYSTEMS.read_recipe(path, run.root)
     terminal.print_lines(parsed.warnings(), err=True)
     with terminal.explain_recipe_keys(path):
-        parsed.check_local_files(run.root)
+        parsed.check_prerequisites(run.root)
         if remote_launcher_factory(os.environ) is None:
             try:
                 check_scorer(parsed.targets(), run.root)

@@ -99,7 +99,7 @@ def percentiles(in_dir: ScoresFolder, options: BuildOptions) -> None:
 
     Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
-    outputs = _sealed_score_outputs(in_dir, None)
+    outputs = _targets_from_sealed_scores(in_dir, None)
     options = options.with_absolute_root()
     options.build_targets(outputs, _score_lines)
 
@@ -115,7 +115,7 @@ def subsets(
     Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
     recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
-    [_, target] = _sealed_score_outputs(in_dir, recipe)
+    [_, target] = _targets_from_sealed_scores(in_dir, recipe)
     options = options.with_absolute_root()
     artifact = build_targets([target], options.run, options.strict, _subset_lines)
     if not any(artifact.manifest.identity.counts["subsets"].values()):
@@ -141,7 +141,7 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
         yield f"  {rule}: {pluralize(rows, 'row')}{reason}"
 
 
-def _sealed_score_outputs(folder: Path, subsets: SubsetsRecipe | None) -> list[Target]:
+def _targets_from_sealed_scores(folder: Path, subsets: SubsetsRecipe | None) -> list[Target]:
     """Return the targets of `score_outputs` for the scores below a folder."""
     if not (scores := [*sealed_targets(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")

@@ -119,7 +119,7 @@ def ingest_manifest(
     path = recipe_path(manifest, options.out_dir)
     recipe = StageARecipe.read(path)
     kinds = {RAW.name, NORMALIZED.name}
-    recipe.check_local_files(options.out_dir, [target for target in recipe.targets() if target.kind.name in kinds])
+    recipe.check_prerequisites(options.out_dir, [target for target in recipe.targets() if target.kind.name in kinds])
     path = copy_recipe(path, recipe.name, options.out_dir, options.replace)
     print_lines([f"recipe {path}"], err=True)
     build_recipe(recipe, path, options.run, kinds=kinds, strict=options.strict, format_lines=_source_lines)

@@ -34,7 +34,7 @@ def check_before_build(recipe: Recipe, targets: Sequence[Target], run: Run) -> N
     to_build = [target for target in targets if not lacks_input(target, targets, run.root)]
     if not run.replace:
         check_occupied(to_build, run.root)
-    recipe.check_local_files(run.root, to_build)
+    recipe.check_prerequisites(run.root, to_build)
     if run.remote_launcher is None:
         check_scorer(to_build, run.root)
 
@@ -57,7 +57,7 @@ def check_occupied(targets: Iterable[Target], root: Path) -> None:
 
 
 def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
-    """Check other inputs of builds: artifacts of other recipes, models and stores.
+    """Check models, stores and artifacts of other recipes, which the builds read.
 
     Raises:
         UsageError: Artifacts are missing (all are listed), signatures have other settings than `dedup`, pools have no

@@ -105,7 +105,7 @@ class NemotronRecipe(Recipe):
             targets += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in datasets]
         return targets
 
-    def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
+    def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         targets = self.targets() if targets is None else targets
         early_checks.check_inputs(targets, root)
         near = self.deduplicate.near if self.deduplicate else None

@@ -80,7 +80,7 @@ class ParallelRecipe(Recipe):
         limit = LossLimit(self.encode.max_unknown_fraction)
         return [TOKEN_CACHE.target(self.name, content, [sample], external_inputs=model, count_limit=limit)]
 
-    def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
+    def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if SentencePiece is missing, or the external model is unusable."""
         targets = self.targets() if targets is None else targets
         if self.encode is not None and is_to_be_built(targets, ENCODE_STAGE, root):

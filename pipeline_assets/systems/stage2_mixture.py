@@ -141,7 +141,7 @@ class Stage2Recipe(Recipe):
             self.name, content, upstream, partition=corpus_name, folder=folder, count_limit=limit, **external
         )
 
-    def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
+    def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if a filter, faiss, the trainer or tokenizer cannot be loaded."""
         targets, near = self.targets() if targets is None else targets, self.dedup.near if self.dedup else None
         early_checks.check_inputs(targets, root)

@@ -160,7 +160,7 @@ class StageARecipe(Recipe):
         arguments = filter_arguments(source.filters, self.refuse_licences)
         return self._source_target(FILTERED, source, self._normalized_target(source), **arguments)
 
-    def check_local_files(self, root: Path, targets: Sequence[Target] | None = None) -> None:
+    def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if a file or library that a later step needs is unusable."""
         targets, near = self.targets() if targets is None else targets, self.dedup.near if self.dedup else None
         early_checks.check_inputs(targets, root, self.dedup)

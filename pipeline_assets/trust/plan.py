@@ -31,7 +31,7 @@ from pipeline_assets.trust.token_estimates import STORED_BYTES_PER_TEXT_BYTE, TO
 
 _LEVEL_1_BYTES_PER_LEVEL_3_BYTE = 1.1  # bytes at zstd level 1 per byte at level 3
 _KEPT_BYTES_PER_TEXT_BYTE = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
-_ABSENT_STATES = ("missing", "damaged")  # in the reasons why artifacts downstream are stale
+_UNUSABLE_STATES = ("missing", "damaged")  # in the reasons why artifacts downstream are stale
 _COMPRESSED_SUFFIXES = (*COMPRESSION_SUFFIXES, ".parquet", ".7z")
 
 
@@ -49,7 +49,10 @@ class CapacityCheck:
 
 
 def check_disks(root: Path, cache_folder: Path, bytes_to_write: int, bytes_to_fetch: int) -> list[CapacityCheck]:
-    """Compare free bytes with a build's, for the disks of data root and hub cache."""
+    """Compare the free bytes of each disk with the bytes that a build needs.
+
+    The data root needs `bytes_to_write`, the hub cache `bytes_to_fetch`. If they share a disk, they need the sum on it.
+    """
     (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache_folder)
     if device == cache_device:
         return [CapacityCheck(root, bytes_to_write + bytes_to_fetch, free)]
@@ -162,8 +165,8 @@ def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> se
         has_changing_input = any(upstream.folder in changing for upstream in target.upstream)
         if status.sealed_state == "stale" and manifest is not None and not has_changing_input:
             reason = target.staleness_reason(root, manifest)
-            absent = tuple(f"{upstream.role} is {state}" for upstream in target.upstream for state in _ABSENT_STATES)
-            has_changing_input = reason is not None and not reason.startswith(absent)
+            causes = tuple(f"{upstream.role} is {state}" for upstream in target.upstream for state in _UNUSABLE_STATES)
+            has_changing_input = reason is not None and not reason.startswith(causes)
             kept |= set() if has_changing_input else {target.folder}
         changing |= {target.folder} if has_changing_input else set()
     return kept
@@ -192,7 +195,10 @@ def _set_packed_bytes(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> Ar
 def _plan_target(
     status: ArtifactStatus, run: Run, bytes_to_fetch: dict[str, int], bytes_by_folder: dict[Path, float]
 ) -> ArtifactPlan:
-    """Plan one artifact; add to `bytes_to_fetch` by file, and to `bytes_by_folder`."""
+    """Plan one artifact, after all artifacts upstream of it.
+
+    Add the download size of each file to `bytes_to_fetch`, and the size of the stored text to `bytes_by_folder`.
+    """
     target = status.target
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
         if (manifest := read_manifest(run.root / upstream.folder)) is None:
@@ -224,7 +230,10 @@ def _stored_bytes(
     bytes_by_folder: Mapping[Path, float],
     files: Sequence[StoredFile] = (),
 ) -> float:
-    """Return the size of `files`; without files, of all text read, at zstd level 3."""
+    """Return the total size of `files`; if empty, estimate the artifact's stored size.
+
+    The estimate assumes that the artifact stores all text that it reads, compressed at zstd level 3.
+    """
     by_kind = Counter[str]()  # only one kind of input has the text
     for upstream in target.upstream:
         by_kind[upstream.kind.name] += round(bytes_by_folder.get(upstream.folder, 0))

@@ -95,9 +95,10 @@ def _choose_edges(
     union_sizes: NDArray[np.int64],
     dropped_bitmap: NDArray[np.uint8],
 ) -> NDArray[np.int64]:
-    """Add near duplicates to `dropped_bitmap`; return one edge for each of them.
+    """Add near duplicates to `dropped_bitmap`; return the index of one edge for each.
 
-    The first four arrays have the shape (edges,) and are sorted by `later_priorities`. The result has indices in them.
+    The first four arrays have the shape (edges,) and are sorted by `later_priorities`. The indices refer to these
+    arrays.
     """
     chosen = np.empty(len(later_priorities), np.int64)
     count = start = 0
@@ -173,9 +174,9 @@ def decide_shard(
     In a decision, `copy_of` is the id of an exact copy's original, and `duplicate_of` is the id of a kept document. So
     if an original is dropped as a near duplicate, its copies get the original's decision, with `copy_of` added.
 
-    Files: the decisions; the row numbers of the dropped documents, as int64; the number of the kept document for each
-    of them, as int64. Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that
-    duplicate a document of a signature store.
+    The files are the decisions, the row numbers of the dropped documents, and for each of them the number of the kept
+    document; numbers are int64. The receipt counts kept documents as `out`, dropped ones as `exact_duplicate` or
+    `near_duplicate`. `of_seen` counts documents that duplicate a document of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, stem = f"{_DECISIONS_FOLDER}/{shard.name}{SUFFIX}", f"{_DROPPED_FOLDER}/{shard.name}"
@@ -187,9 +188,9 @@ def decide_shard(
             numbers = document_numbers(to_numpy(table["order"]))
             decisions: dict[int, _DropDecision] = {}
             if similar is not None:
-                decisions |= _near_drop_decisions(_select_documents(similar, numbers), seen_stores)
+                decisions |= _near_drop_decisions(_select_number_range(similar, numbers), seen_stores)
             if copied is not None:
-                copies = _select_documents(copied, numbers)
+                copies = _select_number_range(copied, numbers)
                 decisions |= _exact_drop_decisions(copies, dropped_originals_file, seen_stores)
             lines = []
             for number, doc_id in zip(numbers.tolist(), table["doc_id"].to_pylist(), strict=True):
@@ -209,10 +210,10 @@ def decide_shard(
     return Receipt([writer.output(name), *files], counts)
 
 
-def _select_documents(table: pa.Table, documents: NDArray[np.uint64]) -> pa.Table:
-    """Return the rows with `documents[0] <= number <= documents[-1]`."""
+def _select_number_range(table: pa.Table, bounds: NDArray[np.uint64]) -> pa.Table:
+    """Return the rows with `bounds[0] <= number <= bounds[-1]`; none without bounds."""
     numbers = to_numpy(table["number"])
-    return table.filter(bool_column((numbers >= documents[:1]) & (numbers <= documents[-1:])))
+    return table.filter(bool_column((numbers >= bounds[:1]) & (numbers <= bounds[-1:])))
 
 
 def _exact_drop_decisions(

@@ -38,7 +38,7 @@ class Classifier(NamedTuple):
     output_vectors: NDArray[np.float32]  # vectors of labels, shape (labels, dimension)
     word_count: int
     max_ngram_words: int  # maximum number of words in a word n-gram
-    ngram_characters: tuple[int, int]  # minimum and maximum length of character n-grams; a maximum of 0 disables them
+    ngram_character_range: tuple[int, int]  # minimum and maximum length; a maximum of 0 disables character n-grams
 
 
 def load_classifier(path: Path) -> tuple[list[str], Classifier]:
@@ -112,17 +112,17 @@ def _add_character_ngrams(word: NDArray[np.uint8], classifier: Classifier, hidde
     The word is read as `<word>`, in angle brackets; a bracket alone is not an n-gram.
     """
     added, size = 0, len(word) + 2
-    for start in range(size if classifier.ngram_characters[1] else 0):
+    for start in range(size if classifier.ngram_character_range[1] else 0):
         if 0 < start < size - 1 and word[start - 1] & 0xC0 == 0x80:  # not the first byte of a character
             continue
         state, at, characters = _FNV_OFFSET, start, 0
-        while at < size and characters < classifier.ngram_characters[1]:
+        while at < size and characters < classifier.ngram_character_range[1]:
             state = _extend_fasttext_hash(state, 0x3C if at == 0 else 0x3E if at == size - 1 else word[at - 1])
             at += 1
             if at >= size - 1 or word[at - 1] & 0xC0 != 0x80:  # the character ends here
                 characters += 1
                 is_bracket = characters == 1 and (start == 0 or at == size)
-                if characters >= classifier.ngram_characters[0] and not is_bracket:
+                if characters >= classifier.ngram_character_range[0] and not is_bracket:
                     added += _add_ngram_vector(state, classifier, hidden)
     return added
 

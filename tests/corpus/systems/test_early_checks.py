@@ -51,7 +51,7 @@ def test_missing_faiss_is_an_error_before_the_build(
 ) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
 
-    line = refusal(lambda: recipe(tmp_path).check_local_files(tmp_path), UsageError)
+    line = refusal(lambda: recipe(tmp_path).check_prerequisites(tmp_path), UsageError)
 
     assert line.startswith(f"{section}.near.faiss: faiss is not installed; ")
 
@@ -63,7 +63,7 @@ def test_missing_faiss_is_no_error_if_the_corpus_is_deduplicated(
     build(recipe, tmp_path)
     monkeypatch.setitem(sys.modules, "faiss", None)
 
-    recipe.check_local_files(tmp_path)
+    recipe.check_prerequisites(tmp_path)
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
@@ -88,7 +88,7 @@ def test_signatures_with_other_settings_are_an_error_before_the_build(tmp_path: 
     near = {"minhash": {"shingle_words": 3}}
     later = parse_recipe(source, dedup={"near": near}, seen=["stage_a/first/signatures/first"], name="later")
 
-    line = refusal(lambda: later.check_local_files(tmp_path), UsageError)
+    line = refusal(lambda: later.check_prerequisites(tmp_path), UsageError)
 
     assert line.startswith(f"{tmp_path}/stage_a/first/signatures/first: signatures cannot be compared: ")
 
@@ -107,7 +107,7 @@ def test_missing_pools_and_shards_are_errors_before_the_build(system: str, tmp_p
         )
 
     folder = {"nemotron": "pools/chats", "stage2": "stage2/first/shards/notes"}[system]
-    assert refusal(lambda: recipe.check_local_files(tmp_path), UsageError) == (
+    assert refusal(lambda: recipe.check_prerequisites(tmp_path), UsageError) == (
         f"{tmp_path}/{folder}: no artifact is sealed here; build it first, or correct the recipe"
     )
 
@@ -120,7 +120,7 @@ def test_splits_without_rows_in_sealed_pools_are_errors_before_the_build(tmp_pat
     recipe = NemotronRecipe.from_mapping(content, "scored.yaml")
 
     with pytest.raises(UsageError) as caught:
-        recipe.check_local_files(tmp_path)
+        recipe.check_prerequisites(tmp_path)
 
     fix = "omit or correct it in `sealed_pools`; splits with rows: high, low"
     assert [str(error) for error in (caught.value, *caught.value.others)] == [
@@ -139,8 +139,8 @@ def test_the_model_of_sentence_pairs_is_checked_before_the_build(
     )
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
 
-    package = refusal(lambda: trained.check_local_files(tmp_path), UsageError)
-    model = refusal(lambda: external.check_local_files(tmp_path))
+    package = refusal(lambda: trained.check_prerequisites(tmp_path), UsageError)
+    model = refusal(lambda: external.check_prerequisites(tmp_path))
 
     assert package.startswith("tokenizers: sentencepiece is not installed; ")
     assert model.startswith(f"{tmp_path}/none.model: cannot read the tokenizer file (No such file or directory); ")
@@ -153,7 +153,7 @@ def test_a_missing_model_folder_is_an_error_before_the_build(section: str, tmp_p
     content |= {"scoring": SCORING} if section == "scoring" else {"rows": {"template": {"path": "model"}}}
     recipe = NemotronRecipe.from_mapping({"system": "nemotron", "name": "chats", **content}, "chats.yaml")
 
-    line = refusal(lambda: recipe.check_local_files(tmp_path), UsageError)
+    line = refusal(lambda: recipe.check_prerequisites(tmp_path), UsageError)
 
     assert line == f"{tmp_path}/model: folder not found; correct the model's `path`"
 
@@ -162,7 +162,7 @@ def test_a_max_length_above_that_of_a_local_model_is_an_error_before_the_build(t
     save_whole_model(tmp_path / "model")
     recipe = scoring_recipe(write_pool(tmp_path / "pool", build_rows(1)), tmp_path / "model", max_length=100_000)
 
-    line = refusal(lambda: NemotronRecipe.from_mapping(recipe, "mine.yaml").check_local_files(tmp_path), UsageError)
+    line = refusal(lambda: NemotronRecipe.from_mapping(recipe, "mine.yaml").check_prerequisites(tmp_path), UsageError)
 
     assert line == "scoring.max_length: must be at most the model's 4,096 tokens, got 100,000; set 4096 or less"
 
@@ -212,7 +212,7 @@ def test_missing_readers_of_files_are_errors_before_the_build(tmp_path: Path, mo
         monkeypatch.setitem(sys.modules, package, None)
 
     def line(*sources: Any, **sections: Any) -> str:
-        return refusal(lambda: parse_recipe(*sources, **sections).check_local_files(tmp_path))
+        return refusal(lambda: parse_recipe(*sources, **sections).check_prerequisites(tmp_path))
 
     assert "pypdf" in line(notes, pages) and "[office]" in line(notes, pages)
     assert line(notes, site | {"domain": "a"}).startswith(f"{tmp_path}/site.7z: reading a .7z needs py7zr; ")

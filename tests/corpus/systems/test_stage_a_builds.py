@@ -146,8 +146,8 @@ def test_a_missing_language_detector_is_reported_before_the_build_that_needs_it(
     monkeypatch.setitem(sys.modules, "py3langid", None)
     load_detector.cache_clear()
 
-    line = refusal(lambda: detecting.check_local_files(tmp_path), UsageError)
+    line = refusal(lambda: detecting.check_prerequisites(tmp_path), UsageError)
 
     assert line.startswith("languages: py3langid is not installed; ")
     for recipe in (plain, unfiltered):
-        recipe.check_local_files(tmp_path)
+        recipe.check_prerequisites(tmp_path)

@@ -191,11 +191,11 @@ def test_unusable_evaluation_sets_are_found_before_the_build_that_needs_them(
     def misspell(content: dict[str, Any]) -> None:
         content["decontamination"]["evaluation"][0]["columns"]["text"] = ["query"]
 
-    line = refusal(lambda: recipe(misspell).check_local_files(tmp_path), UsageError)
+    line = refusal(lambda: recipe(misspell).check_prerequisites(tmp_path), UsageError)
     assert "set quiz has no column `query`; its first row has id, question; set `columns.text`" in line
 
     build(recipe(), tmp_path)
     (tmp_path / "quiz" / "quiz.jsonl").unlink()
 
-    recipe().check_local_files(tmp_path)  # up to date, so the set is not read
-    assert "no file matches" in refusal(lambda: recipe(misspell).check_local_files(tmp_path), UsageError)
+    recipe().check_prerequisites(tmp_path)  # up to date, so the set is not read
+    assert "no file matches" in refusal(lambda: recipe(misspell).check_prerequisites(tmp_path), UsageError)

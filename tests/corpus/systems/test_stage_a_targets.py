@@ -66,7 +66,7 @@ def test_a_recipe_that_ends_before_packing_needs_no_tokenizer(tmp_path: Path) ->
 
     recipe = parse_recipe(source, outputs={"up_to": "filtered"}, pack=pack)
 
-    recipe.check_local_files(tmp_path)
+    recipe.check_prerequisites(tmp_path)
     folders = [target.folder for target in parse_recipe(source).targets() if target.kind.name != "stage_a/report"]
     assert [target.folder for target in recipe.targets()] == folders
 

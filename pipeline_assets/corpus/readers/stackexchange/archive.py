@@ -89,16 +89,16 @@ def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generato
         unpacking.result()
 
 
-def _unpack(archive_file: BinaryIO, file: Path, pipe_fd: int) -> None:
+def _unpack(archive_file: BinaryIO, archive_path: Path, pipe_fd: int) -> None:
     """Unpack the Posts.xml of an archive into the pipe with the descriptor `pipe_fd`."""
     with open(pipe_fd, "wb") as pipe:
-        open_archive = require_py7zr(file)
+        open_archive = require_py7zr(archive_path)
         from py7zr.exceptions import ArchiveError, CrcError, PasswordRequired, UnsupportedCompressionMethodError
 
         factory = cast("WriterFactory", SimpleNamespace(create=lambda name: pipe))
         try:
             with open_archive(archive_file, blocksize=_BLOCK_BYTES) as archive:
-                archive.extract(targets=[_find_posts_xml(archive, file)], factory=factory)
+                archive.extract(targets=[_find_posts_xml(archive, archive_path)], factory=factory)
         except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE_ERRORS) as error:
             what, fix = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})", _FIX
             match error:
@@ -108,7 +108,7 @@ def _unpack(archive_file: BinaryIO, file: Path, pipe_fd: int) -> None:
                     what = "the archive's checksum does not match"
                 case UnsupportedCompressionMethodError():
                     what, fix = f"py7zr does not support the archive's compression ({error})", "unpack it yourself"
-            raise InputError(what, file, fix) from None
+            raise InputError(what, archive_path, fix) from None
 
 
 def require_py7zr(file: Path) -> "type[SevenZipFile]":
