@@ -67,12 +67,13 @@ def decontaminate_shard(
 ) -> Receipt:
     """Drop or cut the contaminated documents of one shard; copy the others unchanged.
 
-    Files: the kept documents, in order (a link to the input shard if all are unchanged); a `ContaminatedLine` for each
-    dropped or cut document, in order; the rejects, which are poison rows.
+    The files are the kept documents, in order (a link to the input shard if all are unchanged); a `ContaminatedLine`
+    for each dropped or cut document, in order; and the rejects, which are poison rows.
 
-    Counts: `rows`, all rows; `documents` and `bytes`, kept documents and their text; `changed`, cut documents;
-    `cut/words` and `cut/bytes`, removed text; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`, documents
-    that contain items of the set; `cut_for/<set>`, documents cut because they contain items of the set.
+    The receipt counts all rows as `rows`, kept documents as `documents` and their text as `bytes`. Cut documents count
+    as `changed`, and the removed text as `cut/words` and `cut/bytes`. Other counts are `dropped/<reason>` and
+    `rejected/<reason>`. `contaminated/<set>` counts the documents that contain items of a set; `cut_for/<set>` counts
+    the documents that were cut for this reason.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -188,8 +189,8 @@ def decontaminate_corpus(
 ) -> BuildResult:
     """Drop or cut the documents that contain items of evaluation sets.
 
-    `evaluation_sets` must not be empty. Files: the kept documents, a shard for each input shard;
-    `contaminated.jsonl.zst`, a line for each document that was dropped or cut, in order; rejects.
+    `evaluation_sets` must not be empty. The files are the kept documents, a shard for each input shard;
+    `contaminated.jsonl.zst`, a line for each document that was dropped or cut, in order; and rejects.
 
     Raises:
         UsageError: A column of an evaluation set is missing, or has values other than text.

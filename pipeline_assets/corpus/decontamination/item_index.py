@@ -75,9 +75,10 @@ class _GatheredItems(NamedTuple):
 def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
     """Write the index of all items of one or more evaluation sets.
 
-    Files: the arrays of the index. Counts of distinct n-grams: `ngrams`, which are searched for, and `common_ngrams`,
-    which are in too many items. Note: `evaluation`, with counts by set: `items`, all items; `repeated`, items with the
-    words of an earlier item; `too_short`, ignored items; `without_ngrams`, items whose n-grams are all common.
+    The files are the arrays of the index. The receipt counts the distinct n-grams that are searched for as `ngrams`,
+    and n-grams in too many items as `common_ngrams`. The note `evaluation` counts the items of each set: all as
+    `items`, ignored ones as `too_short`, items with the words of an earlier item as `repeated`, and items whose n-grams
+    are all common as `without_ngrams`.
 
     Raises:
         UsageError: A column is missing, or has values other than text.

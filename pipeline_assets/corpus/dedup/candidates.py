@@ -53,9 +53,9 @@ def propose_pairs(
     of a bucket are paired with each later document of the bucket. Documents in the bitmap file `copies_file` are
     skipped. Documents of signature stores are not paired with each other.
 
-    Files: runs of pairs, sorted by `later` and `earlier`, the priorities of both documents; several runs may have the
-    same pair. Counts: `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1
-    documents; `proposed` pairs, counted once per common key.
+    The files are runs of pairs, sorted by `later` and `earlier`, the priorities of both documents; several runs may
+    have the same pair. The receipt counts pairs as `proposed`, once per common key. It counts buckets of at least two
+    documents as `buckets`, and those of more than `max_compared` + 1 documents as `capped_buckets`.
     """
     if key_range.high - key_range.low == 1:  # a single key, whose rows may exceed the memory
         return _propose_in_bucket(key_range, seen_runs, copies_file, max_compared, folder)

@@ -67,9 +67,9 @@ def dedup_corpus(
 
     The documents of the signature stores `seen_artifacts` precede the documents of the sources, and are never dropped.
 
-    Files: a shard of kept documents for each input shard; `decisions.jsonl.zst`, a line for each document, in order;
-    `edges.parquet` (not in the mode `exact`), the compared pairs whose similarity reaches the threshold; `groups.json`,
-    the largest groups with samples; rejects, which are poison rows.
+    The files are a shard of kept documents for each input shard; `decisions.jsonl.zst`, a line for each document, in
+    order; `edges.parquet` (not in the mode `exact`), the compared pairs whose similarity reaches the threshold;
+    `groups.json`, the largest groups with samples; and rejects, which are poison rows.
 
     Raises:
         UsageError: No document has the quality column, one of `seen_artifacts` is not a signature store, its

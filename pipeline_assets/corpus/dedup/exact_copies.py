@@ -55,8 +55,8 @@ def find_copies_in_range(key_range: KeyRange, seen: Sequence[SeenRuns], window: 
 
     The original has the lowest priority among the documents with its hash. It may be in a signature store.
 
-    Files: a run with a row for each copy, sorted by the copy's document `number`; `first` and `first_id` are the
-    priority and the id of the original. Counts: `copies`.
+    The file is a run with a row for each copy, sorted by the copy's document `number`; `first` and `first_id` are the
+    priority and the id of the original. The receipt counts the copies as `copies`.
     """
     table = read_with_seen_rows(key_range, seen)
     high, low, priorities = (to_numpy(table[name]) for name in ("high", "low", "order"))

@@ -55,8 +55,8 @@ def write_kept_shard(
     `dropped_rows_file` is from `decide_shard`. `poison_rows` are omitted too. `sampled_rows` are the rows of the
     documents to show in the report.
 
-    Counts: kept `documents`; `dropped_bytes`, the UTF-8 size of dropped texts. Notes: `samples` maps each row number in
-    `sampled_rows`, as a string, to the id and the beginning of its document.
+    The receipt counts kept documents as `documents`, and the UTF-8 size of dropped texts as `dropped_bytes`. The note
+    `samples` maps each row number in `sampled_rows`, as a string, to the id and the beginning of its document.
     """
     dropped_rows = frozenset(np.frombuffer(dropped_rows_file.read(), np.int64).tolist())
     dropped_bytes = 0

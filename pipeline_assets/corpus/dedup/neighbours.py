@@ -91,7 +91,7 @@ def propose_neighbours(
     `source_starts` has the first document number and the source of each span of documents. Documents of different
     sources are not paired. `device` is the index of a GPU, or None for the CPU.
 
-    Files: runs of pairs, in the format of `propose_pairs`. Counts: `proposed` pairs.
+    The files are runs of pairs, as in `propose_pairs`. The receipt counts the pairs as `proposed`.
     """
     load_faiss().omp_set_num_threads(1)
     queries = _read_sketches(block.table(), copies_file, source_starts, recipe)

@@ -6,8 +6,9 @@ count: if all earlier copies of a passage were dropped, the next copy is not a r
 
 Step 1 sorts the windows of each shard. Step 2 finds, in each range of hashes, the windows that at least two documents
 have. Step 3 reads these windows once, in the order of documents, and decides which documents to drop. The numbers of
-shards, workers and ranges do not change the result. Steps 2 and 3 load one range at a time, with all rows of its hashes
-or its documents. Step 3 also needs a bit for each repeated window. Files take 16 bytes per selected window.
+shards, workers and ranges do not change the result. Step 2 loads one range of hashes at a time, step 3 one range of
+documents, each with all its rows. Step 3 also needs a bit for each repeated window. Files take 16 bytes per selected
+window.
 """
 
 import functools
@@ -60,9 +61,9 @@ def select_in_shard(
 ) -> Receipt:
     """Write the selected windows of one shard as sorted runs.
 
-    Documents with a license tag in `refused_licences` are skipped. Files: runs, sorted by `hash`, with a row for each
-    distinct selected window of each document: the window's `hash`, the document's `number`, and the document's count of
-    distinct selected `windows`. Notes: `fatal`, the rows that crash a worker.
+    Documents with a license tag in `refused_licences` are skipped. The files are runs, sorted by `hash`, with a row for
+    each distinct selected window of each document: the window's `hash`, the document's `number`, and the document's
+    count of distinct selected `windows`. The note `fatal` lists the rows that crash a worker.
     """
     files: list[OutputFile] = []
     crashing_rows: list[int] = []
@@ -173,9 +174,9 @@ def _find_dropped_documents(
 def _find_repeated_windows(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
     """Find, in a range of hashes, the windows that at least two documents have.
 
-    Files: a run with a row for each repeated `window` of each document, sorted by the document's `number`. Rows also
-    have the count of the document's distinct `windows`. The upper 32 bits of a `window` are `range_number`; the lower
-    32 bits are its index among the repeated windows of the range. Counts: `repeated_windows`.
+    The file is a run with a row for each repeated `window` of each document, sorted by the document's `number`. Rows
+    also have the count of the document's distinct `windows`. The upper 32 bits of a `window` are `range_number`; the
+    lower 32 bits are its index among the repeated windows of the range. The receipt counts them as `repeated_windows`.
     """
     table = key_range.table()
     hashes = to_numpy(table["hash"])
@@ -210,7 +211,7 @@ def _decide_drops(
     `window_offsets` has, for each range of hashes, the number of repeated windows in the ranges before it. Its last
     entry is the number of all repeated windows. Only one of `ranges` is in memory at a time.
 
-    Files: runs with the `number` of each dropped document, and the `share` of its windows that are seen.
+    The files are runs with the `number` of each dropped document, and the `share` of its windows that are seen.
     """
     numerator, denominator = max_share.as_integer_ratio()
     seen_bitmap = np.zeros((int(window_offsets[-1]) >> 3) + 1, np.uint8)

@@ -38,7 +38,7 @@ _STORE_FOLDERS = {HASHES_WORK_FOLDER: HASHES_FOLDER, BANDS_WORK_FOLDER: BANDS_FO
 def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings) -> BuildResult:
     """Write the signatures of a corpus that `recipe` deduplicated.
 
-    Files: `documents.parquet` has the id and source of each document, in order. `hashes/all.parquet` has the hashes of
+    `documents.parquet` has the id and source of each document, in order. `hashes/all.parquet` has the hashes of
     normalized texts, sorted. Unless the mode is `exact`, the folder `shingles` has the shingle sets of each shard. With
     `minhash`, `bands/all.parquet` has sorted band keys; with `faiss`, `sketches/all.parquet` has binary sketches.
 

@@ -195,6 +195,9 @@ def distinct_pairs(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> OutputFile:
-    """Write distinct pairs (later, earlier priority) as a run; shape (2, pairs)."""
+    """Write pairs of later and earlier documents as a run, without repetitions.
+
+    `pairs` are priorities, shape (2, pairs).
+    """
     later, earlier = distinct_pairs(pairs)
     return write_run(folder, f"{_PAIRS_FOLDER}/{name}.run", to_table({"later": later, "earlier": earlier}))

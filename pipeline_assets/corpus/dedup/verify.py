@@ -76,7 +76,7 @@ def write_sets(
     """Write the shingle sets of the documents whose bits are set in `member_bits`.
 
     The first document has the highest bit of the first byte. The sets and their index are written to `sets_folder` if
-    any bit is set. Counts: `compared` documents.
+    any bit is set. The receipt counts the written documents as `compared`.
     """
     is_compared = np.unpackbits(np.frombuffer(member_bits, np.uint8), count=shard.rows).astype(np.bool_)
     if not is_compared.any():
@@ -191,10 +191,10 @@ def verify_pairs(
     A document may have pairs with many earlier documents. Only its first `max_compared` pairs, in the order of
     priorities, are compared; None sets no limit. About `max_shingles` shingles are in memory at a time.
 
-    Files: a run of edges, sorted by the priorities `later` and `earlier` of the two documents. `doc_id` and `shingles`
-    are the id and the set size of the later document; `other_doc_id` and `other_shingles` describe the earlier one.
-    `shared` is the size of the intersection. Counts: compared `pairs`; `edges`; `capped_documents`, which have more
-    than `max_compared` pairs.
+    The file is a run of edges, sorted by the priorities `later` and `earlier` of the two documents. `doc_id` and
+    `shingles` are the id and the set size of the later document; `other_doc_id` and `other_shingles` describe the
+    earlier one. `shared` is the size of the intersection. The receipt counts compared pairs as `pairs`, edges as
+    `edges`, and documents with more than `max_compared` pairs as `capped_documents`.
     """
     table = key_range.table()
     compared = distinct_pairs(np.stack([to_numpy(table["later"]), to_numpy(table["earlier"])]))

@@ -54,14 +54,15 @@ def filter_shard(
     the rows in `repeated_shares` are dropped, too: `repeated_shares` maps each row that repeats earlier documents to
     its share of repeated windows. If every document is kept unchanged, the output shard is a link to the input shard.
 
-    Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that
-    the recipe's custom step rejects.
+    The files are the kept documents, a `DroppedDocument` per dropped document, and rejects: poison rows, and documents
+    that the recipe's custom step rejects.
 
-    Counts: `rows` read; kept `documents`, the `bytes` of their texts, and how many are `changed`; `dropped/<reason>`
-    documents; `rejected/<reason>` rows; `scored/<column>/<bin>` documents, even if dropped; and the entries of
-    `Candidate.changes`, summed over the kept documents.
+    The receipt counts the rows that were read as `rows`; kept documents as `documents`, the bytes of their texts as
+    `bytes`, and changed documents as `changed`. It counts dropped documents as `dropped/<reason>`, rejects as
+    `rejected/<reason>`, and scores, even of dropped documents, as `scored/<column>/<bin>`. The counts of
+    `Candidate.changes` are summed over the kept documents.
 
-    Notes: `STEP_SECONDS`, the time that the custom step took; missing without a custom step.
+    The note `STEP_SECONDS` is the time that the custom step took; it is missing without a custom step.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []

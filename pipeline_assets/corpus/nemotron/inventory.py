@@ -1,6 +1,6 @@
 """Stage `nemotron_inventory`: census of a split's rows.
 
-All rows or a sample are counted. Files: `inventory.json`, `metadata_coverage.md` (a page for people), and the rejects.
+All rows or a sample are counted. The files are `inventory.json`, `metadata_coverage.md` (a page), and the rejects.
 """
 
 import json

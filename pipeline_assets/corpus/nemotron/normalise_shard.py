@@ -65,9 +65,9 @@ def normalise_shard(
     `origin.find_prompt` are ignored. With `template_files`, the tokenizer of the chat template encodes all rows.
     Otherwise, tiktoken also encodes one row in a thousand, and a difference raises `OracleMismatchError`.
 
-    Files, in order: kept rows (`SCHEMA`; repeated ids are not numbered yet); their ids (`IdsWriter`); rejects; lists of
-    tools as lines `[id, canonical JSON]`, sorted by id; dropped rows in the format of rejects. Counts: `spot_checked`
-    rows, and the counts of `NormalisedRows`.
+    The files, in order, are kept rows (`SCHEMA`; repeated ids are not numbered yet); their ids (`IdsWriter`); rejects;
+    lists of tools as lines `[id, canonical JSON]`, sorted by id; and dropped rows in the format of rejects. The receipt
+    has the counts of `NormalisedRows`, and the number of rows that were encoded twice as `spot_checked`.
     """
     encoder: Encoder = load_encoder(rules.tokenizer.sha256, tokenizer.path, tokenizer.driver)
     if template_files is not None:

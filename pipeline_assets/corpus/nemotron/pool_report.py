@@ -1,7 +1,7 @@
 """Report on candidate pools: their sizes, shared rows and contents.
 
-Files: `report.json`, and `report.html`, the same report as a page with plots. Pools are divided into buckets by a hash
-of the row's id, so all copies of a row that several pools share are in one bucket.
+The files are `report.json`, and `report.html`, the same report as a page with plots. Pools are divided into buckets by
+a hash of the row's id, so all copies of a row that several pools share are in one bucket.
 """
 
 import functools

@@ -150,9 +150,10 @@ def spill_rows(
 ) -> Receipt:
     """Write the rows that are in any pool to work files, one row group per bucket.
 
-    Counts: `rows` and `dropped/<reason>` of all rows; `documents` and `tokens` of rows in a pool; of rows with an
-    accepted licence, `holds/<condition>` (rows that meet the condition) and `said/<column>` (rows with a value). The
-    notes describe rows with an accepted licence that are in no pool although their correctness is known.
+    The receipt counts all rows as `rows`, and rows in no pool as `dropped/<reason>`. `documents` and `tokens` count the
+    rows in a pool. Of the rows with an accepted licence, `holds/<condition>` counts the rows that meet a condition, and
+    `said/<column>` the rows with a value. The notes describe rows with an accepted licence and a known correctness that
+    are in no pool.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _read_pool_rows(split, file, pools, recipe, counts, gaps)

@@ -101,8 +101,8 @@ def pack_corpus(
 ) -> BuildResult:
     """Pack a corpus into rows of equal length.
 
-    Files: the layout of `formats.memmap`, and rejects. `tokenizer` is the file of `recipe.tokenizer`; `created_at` is
-    the time in `meta.json`.
+    The files have the layout of `formats.memmap`, with rejects. `tokenizer` is the file of `recipe.tokenizer`;
+    `created_at` is the time in `meta.json`.
 
     Raises:
         UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer lacks the

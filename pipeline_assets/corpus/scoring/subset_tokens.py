@@ -104,7 +104,7 @@ def encode_rows(
     """Encode a shard's rows; InputError if a row's tokens do not decode to its text.
 
     The receipt lists three work files: token ids (int32), the loss mask (bool, one byte per token), and a `ROWS_SCHEMA`
-    table, whose `first_token` is a position in the shard's file of token ids. Counts: `documents` and `tokens`.
+    table, whose `first_token` is a position in the shard's file of token ids. It counts `documents` and `tokens`.
     """
     names = [f"{WORK_FOLDER}/{TOKENS_FOLDER}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []

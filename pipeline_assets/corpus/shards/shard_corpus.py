@@ -54,15 +54,16 @@ def shard_corpus(
 ) -> BuildResult:
     """Encode a corpus into token shards.
 
-    Files: `shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; rejects.
+    The files are `shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; and
+    rejects.
 
     documents.parquet has a record for each document with tokens in the rows, in stream order: the document's id,
     source, shard, row and licence; `start`, the position of its first token in the stream (in row `start // seq_len`);
     and `tokens`, the number of its tokens, end token included. The last document may be only partly in the rows. A
     document entirely after the last row is dropped as `in_remainder`.
 
-    Counts: `documents` and `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0),
-    `remainder_tokens`, `text_bytes` of the encoded text, `license_tokens` in rows, and the ledger.
+    The manifest has the ledger, and counts rows as `sequences`, files as `shards`, and the `documents`, `tokens` and
+    `license_tokens` in rows. `cut_documents` is 1 or 0; `remainder_tokens` are in no row; `text_bytes` were encoded.
 
     Raises:
         UsageError: The vocabulary does not fit into the recipe's uint16 (raised before a text is encoded), the text is

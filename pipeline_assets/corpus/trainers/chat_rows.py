@@ -80,8 +80,9 @@ class ChatFile:
 def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Receipt:
     """Convert the rows of a file; drop rows with invalid text or without messages.
 
-    Counts: `rows` (all), `documents` (converted) and, if not 0, `NOT_HARMONY_COUNT_KEY` (dropped). Raise InputError if
-    the tools of a row are missing (see `ChatFile.has_all_tools`), or if a row's loss rule is unknown.
+    The receipt counts all rows as `rows`, converted rows as `documents` and, if any, dropped rows as
+    `NOT_HARMONY_COUNT_KEY`. Raise InputError if the tools of a row are missing (see `ChatFile.has_all_tools`), or if a
+    row's loss rule is unknown.
     """
     path = source.relative_path
     with StoredParquet(source.input_file) as rows:

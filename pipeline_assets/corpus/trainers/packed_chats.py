@@ -38,8 +38,9 @@ def pack_subset(tokens_folder: Path, folder: StagingView, path: str, seq_len: in
     """Pack a subset into a file with rows of `seq_len` tokens.
 
     Longer conversations are dropped; if no conversation remains, no file is written. `tokens_folder` has the subset's
-    token files (`subset_tokens`). `path` is relative to `folder`. `pad_id` fills the ends of rows. Counts: `rows`
-    (all), `documents` and `tokens` (packed) and, if not 0, `TOO_LONG_COUNT_KEY` (dropped).
+    token files (`subset_tokens`). `path` is relative to `folder`. `pad_id` fills the ends of rows. The receipt counts
+    all conversations as `rows`, packed ones as `documents`, their tokens as `tokens` and, if any, dropped ones as
+    `TOO_LONG_COUNT_KEY`.
     """
     rows = read_columns(tokens_folder / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len
