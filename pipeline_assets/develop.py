@@ -1,4 +1,4 @@
-"""Command `dagster dev` with `pipeline_assets.webserver`, stopped when stdin ends."""
+"""Run of `dagster dev` with `pipeline_assets.webserver`, until stdin ends."""
 
 import os
 import signal

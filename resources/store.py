@@ -2,8 +2,8 @@
 
 A setting that is missing in the config comes from its CORPUSMILL_* variable, otherwise from its default.
 
-Values are checked when a step uses a resource, because Dagster runs a job two more times if a resource cannot be
-created.
+Values are checked when a step uses a resource, not when the resource is created: after an error in creation, Dagster
+would run the job two more times.
 """
 
 from pathlib import Path

@@ -12,7 +12,7 @@ _ARGUMENT_BY_OPTION |= {"use --row": "use `row`", "with --row": "with `row`"}
 
 @contextlib.contextmanager
 def name_arguments() -> Iterator[None]:
-    """Replace command-line options by Python arguments in InputErrors of the block."""
+    """Replace command-line options in raised InputErrors by Python arguments."""
     try:
         yield
     except InputError as error:

@@ -95,8 +95,9 @@ def find_recorded_duplicates(
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
     Exact and near duplicates that are not in `rows` are listed, sorted by id. If a row is a copy of another document,
-    that document's duplicates are listed as well, with its id in place of the row's. A duplicate in an earlier corpus
-    may have the id of a row: it is listed only if one row has this id and no request names it.
+    the duplicates of that document are listed as well, with the document's id in place of the row's id. A duplicate in
+    an earlier corpus may have the same id as a row. It is listed only if no other row has this id, and no request names
+    the id.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.manifests.items() if found else ():

@@ -86,8 +86,8 @@ class Survey:
     ) -> None:
         """Survey a data root.
 
-        Garbage is at least `min_age_s` seconds old at the time `now_s` (by default now); in a cache, also at least a
-        day. Recipes named in `ignored_recipes` are treated as missing: their artifacts may be garbage.
+        Garbage is at least `min_age_s` seconds old at the time `now_s` (by default now). Garbage in a cache is also at
+        least a day old. Recipes named in `ignored_recipes` are treated as missing: their artifacts may be garbage.
         """
         self._now_s = time.time() if now_s is None else now_s
         # A clock that is set back or forward in between must change no age.
@@ -166,7 +166,8 @@ class Survey:
     def _classify_leftover(self, leftover: Path, artifact_folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover to `garbage`, to `unfinished`, or to the hidden artifacts.
 
-        Return the manifests of a hidden artifact and of artifacts inside it, by their original folders.
+        The result is empty, unless a removal hid the leftover by renaming it: then it has the manifests of the artifact
+        and of artifacts inside it, by their original folders.
         """
         found = {artifact_folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
@@ -290,7 +291,7 @@ def _unreadable_folders(root: Path) -> Iterator[InputError]:
 
 
 def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]]:
-    """Group manifests by outermost artifact; its own manifest is first in the group."""
+    """Group manifests by outermost artifact, whose own manifest is first in its group."""
     groups: dict[Path, list[Manifest]] = {}
     for folder, manifest in sealed.items():
         outermost = [path for path in (folder, *folder.parents) if path in sealed][-1]

@@ -32,9 +32,9 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     `targets` are upstream first. Targets that are up to date are not built; after a failed check, only the checks run
     again. A target that depends on a failed target is skipped, without an outcome.
 
-    Raise InputError if a build or a blocking check failed. With `keep_going`, the failure is yielded and the other
-    targets are built, unless the error is a RetryableError other than DeniedError, or the first failure with no target
-    left to build.
+    Raise InputError if a build or a blocking check failed. With `keep_going`, failures are yielded and the other
+    targets are still built. An error is raised anyway if it is a RetryableError (except DeniedError), or if it is the
+    only failure and nothing is left to build.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)

@@ -56,7 +56,7 @@ class Systems:
         return importlib.import_module(self.pages[system])
 
     def label_names(self, kind: str) -> tuple[str, ...]:
-        """Return the labels of a kind, or an export's card: files that no digest covers."""
+        """Return the names of files that no digest covers: labels, or an export's card."""
         return self.kinds[kind].labels if kind in self.kinds else (CARD_FILE,) if kind.startswith(EXPORT_PREFIX) else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:

@@ -73,8 +73,8 @@ Build = Callable[["Target", Run], Artifact]
 class Planner:
     """Functions that compute numbers of a build before it starts.
 
-    `list_files` lists the external files that a build needs. `plan_tokens` returns the planned number of tokens of a
-    recipe, and `describe_limits` a line about its limits; None and an empty text if the recipe sets none.
+    `list_files` lists the external files that a build needs. `plan_tokens` returns the number of tokens that a recipe
+    sets, or None; `describe_limits` returns a line about its limits, or an empty text.
     """
 
     list_files: Callable[["Target", Run], Listing] = lambda target, run: Listing()
@@ -263,7 +263,7 @@ class Target:
         return (*(check for check in applying if check.name != result.name), result) if result.applies else applying
 
     def matches_recipe(self, root: Path) -> bool:
-        """Check whether the sealed artifact matches its recipe, even if a check failed."""
+        """Check whether the sealed artifact matches its recipe; failed checks are ignored."""
         return self.state(root)[0] in ("current", "failed")
 
     def is_up_to_date(self, root: Path) -> bool:

@@ -151,7 +151,7 @@ def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
 
 
 def _raise_if_typed(keys: Sequence[str], section_key: str, needed_option: str) -> None:
-    """Raise UsageError, naming `needed_option`, about the first of the typed keys."""
+    """Raise UsageError if the user typed `keys`: the first requires `needed_option`."""
     if keys:
         where = RecipeKey(f"{section_key}.{keys[0]}")
         raise UsageError(f"requires {needed_option}", where, "add it, or omit this option")

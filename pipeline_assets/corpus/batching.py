@@ -307,7 +307,8 @@ class PairLoader(RankLoader[Batch]):
 
     Raises:
         ValueError: `mask` or `rank` is invalid, or `ignore_source` is set although items have only one side.
-        InputError: A pair has more tokens than `seq_len`, or an argument has a wrong type (`UsageError`).
+        InputError: A pair has more tokens than `seq_len`.
+        UsageError: An argument has a wrong type.
     """
 
     @check_arguments

@@ -24,7 +24,7 @@ _MAX_DOCUMENTS = 2000  # per source of the mixture
 
 
 def write_healing_recipe(root: Path, commits: Commits) -> HealingRecipe:
-    """Write and return the shipped healing recipe for the demo."""
+    """Write and return a copy of the shipped healing recipe, changed for the demo."""
     content = _read_shipped("healing_text_v1")
     content["snapshot"] |= {
         "revision": commits[EDU_DATASET],

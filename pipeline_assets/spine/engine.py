@@ -49,7 +49,7 @@ class RunSettings:
         engine: Engine of the workers: processes of this machine, or Ray.
         worker_bytes: Memory of one worker. Ray reserves it; deduplication writes data above this size to disk.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
-        vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
+        vocabulary: File of the o200k tokenizer; recipes pin its sha256. None for the shipped file.
         kept_work: Task results to reuse from the earlier version and to keep for the next version; None disables both.
     """
 

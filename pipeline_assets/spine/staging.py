@@ -11,7 +11,7 @@ Steps of a seal → what recovery does if a crash interrupts or follows the step
        the system has no exchange, after moving the old folder to `.name.old.N` → finish or undo
     4. the old folder is removed → remove the rest of it
 If the manifest of a staging directory has the fencing number N of the directory's name, the directory is the new
-artifact. If the manifest has a smaller number, the directory is the old artifact, after an exchange. The leftover
+artifact. If the manifest has a smaller number, the directory is the old artifact, left by an exchange. The leftover
 `.name.old.3` cannot be confused with an artifact `name.old.3`, because no artifact's name begins with a dot.
 """
 

@@ -93,7 +93,7 @@ def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zst
 
 
 def _read_and_count(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
-    """Yield a shard's tables, and add their rows, bytes and licences to `split`."""
+    """Yield a shard's tables; count their rows, bytes and licences in `split`."""
     stored = shard.schema.names
     known = (_SOURCE_COLUMNS, _LICENCE_COLUMNS)
     columns = [next((name for name in names if name in stored), None) for names in known]

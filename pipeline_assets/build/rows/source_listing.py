@@ -54,7 +54,7 @@ class SourceListing:
         raise InputError(f"manifest does not list {name}", self.artifact.folder, fix)
 
     def text_source(self, file: str, positions: Sequence[int], license_tag: str, evidence: str) -> TextSource:
-        """Return the source of a text that came from rows of a file, in order."""
+        """Return the source of a text that came from the rows `positions` of a file."""
         rows = tuple(self.row_address(file, row) for row in positions)
         return TextSource(file, rows, self.file_entry(file)["digest"], license_tag, evidence)
 

@@ -195,7 +195,10 @@ def compare_coverage(normalised_rows: Artifact, inventories: Sequence[Artifact |
 
 
 def pools_have_rows(pools: Artifact) -> Verdict:
-    """Check that pools have rows, unless their rules need values that no row has."""
+    """Check that each pool has rows, unless its rules use only columns without values.
+
+    The check also fails if no pool at all has rows.
+    """
     identity = pools.manifest.identity
     decisions, rows_by_pool = identity.decisions, identity.counts["pools"]
     empty = [

@@ -84,9 +84,9 @@ class RowsRecipe(RecipeSection):
     The help texts of options describe the other keys.
 
     Attributes:
-        template: Harmony template or chat template that renders conversations. A Harmony template keeps a row's own
-            Harmony text; a chat template renders it, too.
-        analysis: Treatment of messages on the analysis channel; no effect on a row that has a text.
+        template: Harmony template or chat template that renders conversations. A row's own Harmony text is kept by a
+            Harmony template, but rendered again by a chat template.
+        analysis: Treatment of messages on the analysis channel; no effect on a row with its own text.
         loss: Loss mode, which decides which message bodies count as completion.
         system: System message before each rendered conversation, or null. A row's tools are in the developer message. A
             chat template ignores `system`.

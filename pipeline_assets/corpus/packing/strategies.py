@@ -144,10 +144,11 @@ def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
 
 @compiled
 def _empty_tree(seq_len: int) -> NDArray[np.bool_]:
-    """Return a binary tree over the rooms (free tokens) 0 to seq_len, all false.
+    """Return a binary tree over the numbers of free tokens, 0 to seq_len, all false.
 
-    The root is node 1, and node n has the children 2n and 2n + 1. The leaf of a room is node `leaves + room`; it is
-    true if a row has this room. A node is true if a leaf below it is true.
+    The root is node 1, and node n has the children 2n and 2n + 1. A row's room is the number of its free tokens. The
+    leaf of a room is node `leaves + room`; it is true if a row has this room. A node is true if a leaf below it is
+    true.
     """
     leaves = 1
     while leaves <= seq_len:  # a power of two above seq_len, so that all leaves are in one layer

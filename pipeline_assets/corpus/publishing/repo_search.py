@@ -167,7 +167,7 @@ def _json_keys(json_text: bytes, *, is_row: bool) -> Iterator[RowKeys]:
 def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
     """Yield `RowKeys` for each string and each key in nested lists and mappings.
 
-    If `is_row`, a string that is short enough for a URL is also the URL in its `RowKeys`.
+    If `is_row`, each string that is short enough for a URL is also the URL in its `RowKeys`.
     """
     waiting = [("", value)]
     while waiting:

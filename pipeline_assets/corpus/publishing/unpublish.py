@@ -110,7 +110,7 @@ def unpublish(
 def _add_result(record: RemovalRecord, result: RepoSearchResult) -> None:
     """Add the results of a search to the record of earlier runs.
 
-    Only large files of branches and tags are added to `objects`; `remaining` and `unread` are replaced.
+    Of the large files, only those of branches and tags are added to `objects`. `remaining` and `unread` are replaced.
     """
     for ref, reached in result.commits_by_ref.items():
         record.commits[ref] = list(dict.fromkeys([*reached, *record.commits.get(ref, ())]))

@@ -140,7 +140,7 @@ class _TimedStream(httpcore2.NetworkStream):
 
 
 class _TimedBackend(httpcore2.SyncBackend):
-    """Network backend that returns connections with a minimum speed."""
+    """Network backend whose connections time out if data flows too slowly."""
 
     def __init__(self, progress_s: float) -> None:
         self._progress_s = progress_s

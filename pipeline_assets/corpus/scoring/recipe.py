@@ -21,7 +21,7 @@ class ScoringRecipe(RecipeSection):
     """Settings that determine the scores of rows.
 
     All keys but `rescored` and `token_nll` may change bits of a score or the choice of rows. On a CPU, equal recipes
-    and versions of libraries give equal bytes. The help texts of options describe the keys; in addition:
+    and versions of libraries give equal bytes. The help texts of options describe the keys. Further rules:
 
     Attributes:
         attention: Attention implementation for padded rows; None packs rows if the model allows it.

@@ -22,7 +22,7 @@ _TABLE_HEADER = ("", "rows", "bytes", "first", "second", "gap", "95 % interval",
 class Comparison:
     """Comparison of two models on the same rows.
 
-    The figures from `first` to `high` are in bits per byte; all are None if `bytes` is 0.
+    `first`, `second`, `gap`, `low` and `high` are in bits per byte; all are None if `bytes` is 0.
     """
 
     rows: int

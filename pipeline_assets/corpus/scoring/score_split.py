@@ -44,7 +44,7 @@ def local_runner(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]
         require_gpu()
         import torch
 
-        workers = 1 if scorer.recipe.spreads else torch.cuda.device_count()  # one model on each GPU, or on all
+        workers = 1 if scorer.recipe.spreads else torch.cuda.device_count()  # one model for all GPUs, or one for each
     local_settings = replace(settings, engine="local", workers=workers, max_growth_bytes=_NO_MEMORY_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)
 

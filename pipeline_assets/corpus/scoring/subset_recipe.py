@@ -94,8 +94,8 @@ class SubsetsRecipe(RecipeSection):
     disjoint: bool = True
     seed: int = 0  # of the random choice if a rule selects only some of its candidates
     tokens: bool = True  # whether token files are written; see `subset_tokens`
-    terminators: bool = True  # whether they count in loss masks; see `CountedControlTokens`
-    headers: bool = False  # whether they count in loss masks; see `CountedControlTokens`
+    terminators: bool = True  # whether terminators count in loss masks; see `CountedControlTokens`
+    headers: bool = False  # whether headers count in loss masks; see `CountedControlTokens`
 
     @pydantic.field_validator("rules")
     @classmethod
@@ -123,5 +123,5 @@ class SubsetsRecipe(RecipeSection):
 
     @property
     def condition_columns(self) -> list[str]:
-        """Columns that the conditions of all rules use, sorted."""
+        """All columns that the conditions of the rules use, sorted."""
         return condition_columns(condition for rule in self.rules.values() for condition in rule.where)

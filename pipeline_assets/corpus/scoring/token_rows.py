@@ -1,4 +1,4 @@
-"""Pool rows as tokens, as the scoring model reads them."""
+"""Rows of pools, converted to the tokens that a scoring model reads."""
 
 from dataclasses import dataclass
 
