@@ -42,7 +42,7 @@ def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFo
 
 
 def dagster_name(name: str) -> str:
-    """Replace characters that Dagster refuses; a changed name ends with a hash."""
+    """Return a name that Dagster allows; a changed name ends with a hash."""
     valid = re.sub("[^A-Za-z0-9_]", "_", name)
     is_allowed = valid == name and not is_reserved_name(name)
     return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"

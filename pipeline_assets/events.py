@@ -59,10 +59,10 @@ def code_version(kind: Kind, targets: Sequence[Target], external_keys: Iterable[
 class AssetView:
     """Asset, partition and code version that the UI shows for an artifact.
 
-    `code_version` is `OUTDATED` for a stale artifact; the stage version for an artifact of a recipe version, or of no
-    recipe; otherwise the result of the function `code_version`. `upstream` has the input artifacts by asset; an
-    external input has an empty list. `partition` is None if the asset is not partitioned, and `version` if the recipe
-    is not a version of another one.
+    `code_version` is `OUTDATED` for a stale artifact. For an artifact of a recipe version, or of no recipe, it is the
+    stage version; otherwise, it is the result of the function `code_version`. `upstream` has the input artifacts by
+    asset; an external input has an empty list. None stands for an asset without partitions (`partition`), or for a
+    recipe that is not a version of another one (`version`).
     """
 
     key: dg.AssetKey

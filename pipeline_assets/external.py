@@ -44,8 +44,8 @@ class ExternalAsset:
     """External input of artifacts, as an asset.
 
     The UI shows the last part of `key` as the name, and `dagster_kind` as an icon. `pinned_values`, which recipes pin,
-    are metadata of the asset. `observe` reads the current values in a data root or on a hub; InputError or OSError if
-    unreadable.
+    are metadata of the asset. `observe` reads the current values in a data root or on a hub; it raises InputError or
+    OSError if they are unreadable.
     """
 
     key: dg.AssetKey

@@ -137,7 +137,11 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield an artifact's events that the UI lacks; if a check failed, all its checks."""
+    """Yield the events of an artifact that the UI lacks.
+
+    If a check failed, the results of all checks are always yielded. If the artifact does not match the recipe, nothing
+    is yielded.
+    """
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
         version = (artifact.manifest.digest, view.code_version)

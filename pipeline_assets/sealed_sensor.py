@@ -162,8 +162,8 @@ def _new_materializations(
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield materializations that correct what Dagster shows of artifacts.
 
-    They are for a changed digest or staleness, for an up-to-date artifact that the UI shows as failed, and for a
-    removed or damaged artifact that it shows as up to date.
+    An artifact gets one if its digest or staleness changed, or if it is up to date but the UI shows it as failed. A
+    removed or damaged artifact gets one if the UI shows it as up to date.
     """
     known_keys = set(instance.all_asset_keys())
     reported = {key: events.newest_versions(instance, key) for key in {entry.view.key for entry in assets} & known_keys}

@@ -73,7 +73,8 @@ def _version_asset(
 def _asset_deps(recipe_name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
     """Return the dependencies of an asset whose partitions are recipe versions.
 
-    A partition depends on that version upstream in the same recipe, and on all partitions of assets of other recipes.
+    Each partition depends on the same version of upstream assets of the recipe, and on all partitions of upstream
+    assets of other recipes.
     """
     names = frozenset(recipe_by_folder.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()

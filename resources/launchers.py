@@ -18,7 +18,7 @@ def remote_launcher_factory(
 ) -> "RemoteLauncherFactory | None":
     """Return the factory of launchers on Modal; None to score on this machine.
 
-    `launcher_name` and `cost_limits` (`cost_limit`, `split_cost_limit`) override environment `variables`, unless None.
+    If not None, `launcher_name` and `cost_limits` (`cost_limit`, `split_cost_limit`) override environment `variables`.
     For `salt` see `ModalLauncherFactory`. Raise UsageError if the name or a setting of Modal is invalid.
     """
     name = launcher_name or variables.get(LAUNCHER_VARIABLE) or LAUNCHER_NAMES[0]

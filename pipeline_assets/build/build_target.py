@@ -125,7 +125,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
 
 
 def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
-    """Name the replaced artifact for `forget`, if entries are on the removal list."""
+    """Return the entry `replaces` of a provenance, which only `forget` reads."""
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 
 

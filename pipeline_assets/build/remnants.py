@@ -128,7 +128,8 @@ def _hidden_folders(root: Path) -> Iterator[Path]:
 def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tuple[Manifest, Mapping[str, Any]]]:
     """Yield (manifest, entry) for each source file of the artifacts in `folders`.
 
-    The manifest is the artifact's or a direct input's. Kinds that do not apply the removal list are skipped.
+    The manifest belongs to the artifact or to a direct input, and lists the file. Artifacts of kinds that do not apply
+    the removal list are skipped.
     """
     lineage = stores.lineage
     for manifest in (lineage.manifests[folder] for folder in folders):

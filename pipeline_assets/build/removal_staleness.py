@@ -15,7 +15,7 @@ def lacks_listed_rows(manifest: Manifest) -> bool:
 def lacks_applied_entries(removals: Removals, manifest: Manifest) -> bool:
     """Check whether a build dropped rows because of entries not in `removals`.
 
-    The artifact was pulled or copied from another data root: built here, it would contain these rows.
+    Such an artifact was pulled or copied from another data root. Built in this data root, it would contain these rows.
     """
     return lacks_listed_rows(manifest) and manifest.provenance.get(REMOVALS_KEY) not in removals.positions
 

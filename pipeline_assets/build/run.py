@@ -94,7 +94,7 @@ class Run:
     wait_s: float = 0  # seconds to wait for another builder of the artifact; 0 raises BuilderBusyError at once
     publishes: bool = True  # publications are uploaded to the hub; False in a rebuild
     remote_launcher: "RemoteLauncherFactory | None" = None  # scores shards elsewhere; None scores on this machine
-    # Maps a role to the folder of an earlier recipe's artifact, whose files a build links if it matches the target.
+    # Maps a role to the folder of an earlier recipe's artifact. If that matches the target, a build links its files.
     find_previous_folder: FolderFinder | None = None
     removals: Removals | None = None  # removal list of a build; None reads the list of the data root
     keep_work: bool | None = None  # keep finished tasks for the next version; None: only for dated versions

@@ -264,7 +264,7 @@ def _format_count(count: object) -> str:
 def build_targets(
     targets: Sequence[Target], run: Run, strict: bool = False, format_lines: ArtifactFormatter = lambda _: ()
 ) -> Artifact:
-    """Build targets in order; print lines on each, then warnings; return the last."""
+    """Build targets in order; print lines, then warnings; return the last artifact."""
     with print_warnings_last(targets, run.root, strict):
         for outcome in run_targets(targets, run):
             built = open_artifact(run.root / outcome.target.folder)

@@ -182,7 +182,10 @@ def _group_lines(lineage: Lineage, group: DocumentGroup, doc_id: str, show_all: 
 
 
 def _read_member(lineage: Lineage, member: GroupMember) -> tuple[str, str | None, str]:
-    """Return a document's heading, text (None if missing), and excerpt or error."""
+    """Return a document's heading line, its text, and a line with an excerpt.
+
+    If the document's source is missing, return None as the text, and an error message in the last line.
+    """
     from pipeline_assets.build.rows.source_listing import find_listing
 
     decision, text = member.decision, None

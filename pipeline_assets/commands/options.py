@@ -182,7 +182,7 @@ def _key_options(section_options: SectionOptions) -> Iterator[_KeyOption]:
 
 
 def _option_default(field: FieldInfo, option: Option) -> object:
-    """Return an option's own default, else its key's; `Parameter.empty` if required."""
+    """Return the default of an option or of its key; `Parameter.empty` if required."""
     if option.default is not ...:
         return option.default
     if field.is_required():

@@ -111,7 +111,7 @@ def _claim_folder(root: Path) -> None:
 
 
 def _link_results(root: Path, recipe: StageARecipe) -> None:
-    """Link the artifacts' files under short names in `root`; join the documents."""
+    """Link the artifacts' files under short names in `root`; join document shards."""
     for source in recipe.sources:
         normalized = open_artifact(root / recipe.target("stage_a/normalized", source.source).folder)
         _mirror_artifact(normalized, root / NORMALIZED_FOLDER / source.source)

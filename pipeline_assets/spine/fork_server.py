@@ -269,7 +269,10 @@ def _fork(control: Connection, request: _LoadRequest) -> int:
 
 
 def _wait_for_exit(pid: int, timeout_s: float | None) -> tuple[int, int, float] | None:
-    """Wait for a worker; return status, `ru_maxrss`, CPU seconds; None on timeout."""
+    """Wait for a worker; return its exit status, `ru_maxrss` and CPU seconds.
+
+    Return None if the worker still runs after `timeout_s`.
+    """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         ended_pid, status, used = os.wait4(pid, os.WNOHANG)

@@ -184,7 +184,7 @@ class Manifest:
                 yield f"{path} is stored with sha256 {actual}, and its content has {expected}"
 
     def to_bytes(self) -> bytes:
-        """Serialize with the seal as indented, sorted JSON; InputError if it is too large."""
+        """Return the sealed manifest as indented, sorted JSON; InputError if too large."""
         value = {
             "schema": SCHEMA,
             "kind": self.kind,

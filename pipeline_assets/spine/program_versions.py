@@ -9,7 +9,7 @@ from pipeline_assets.spine.provenance import ProvenanceRecorder
 def current_versions() -> dict[str, str | None]:
     """Return the versions of program, Python, platform and libraries in this process.
 
-    Keys are `program`, whose version is a commit, `python`, `platform` and names of libraries. None stands for an
+    Keys are `program` (its version is a commit), `python`, `platform` and names of libraries. None stands for an
     unknown commit, or for a library that is not installed.
     """
     return recorded_versions(ProvenanceRecorder().provenance({}))

@@ -14,7 +14,7 @@ from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
 _MAX_PREVIEW_CHARACTERS = 200  # of a value in a message
 
-# Types of a union: the last part of a location, and the type of its error.
+# For each type of a union: the last part of an error's location, and the type of the error.
 _UNION_MEMBERS = {"bool": "bool_type", "int": "int_type", "str": "string_type"}
 _NO_DEFAULT = "default_factory_not_called"
 _UNION_TAG = re.compile(r"\([a-z]+\)|(function-after\[.*)?tuple\[.*\]")

@@ -62,14 +62,15 @@ class StepOutcome:
     is_sealed_intact: bool = False  # the sealed files were read and match their manifest
     file_findings: Sequence[FileFinding] = ()  # files that differ in content, or are damaged
     other_differences: Sequence[str] = ()  # of counts, decisions and inputs, as lines of text
-    differently_stored_paths: Sequence[str] = ()  # files with equal content but other stored bytes: count as equal
+    differently_stored_paths: Sequence[str] = ()  # equal in content, but not in stored bytes; count as equal
     version_changes: Sequence[VersionChange] = ()
 
 
 def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, checks_sealed_files: bool) -> StepOutcome:
-    """Compare a rebuilt manifest with the sealed one, on request with its files.
+    """Compare a rebuilt manifest with the sealed one.
 
-    Raise RetryableError if the sealed artifact was replaced during the rebuild.
+    If `checks_sealed_files`, also read and check every sealed file. Raise RetryableError if the sealed artifact was
+    replaced during the rebuild.
     """
     sealed = step.manifest
     if step.sealed_folder is not None and read_manifest(step.sealed_folder) != sealed:

@@ -180,7 +180,8 @@ class ScratchFolder:
 def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator[ScratchFolder]:
     """Open the scratch folder of a rebuild under a lock.
 
-    It is emptied if an interrupted rebuild had another `ticket` (digest, options and versions): its shards may differ.
+    The folder of an interrupted rebuild is emptied if that rebuild had another `ticket` (digest, options and versions),
+    because its shards may differ.
     """
     kept_path = root / "rebuilds" / name
     folder = kept_path.with_name(f"{name}.unfinished")

@@ -42,7 +42,10 @@ def missing_segment_tokens(
 def _estimate_tokens(
     target: Target, bytes_by_folder: Mapping[Path, float], built_manifests: Mapping[Path, Manifest | None]
 ) -> dict[str, int]:
-    """Estimate the tokens of each source of a target, by its text or stored bytes."""
+    """Estimate the tokens of each source upstream of a target; omit unknown sizes.
+
+    The size of a source is the text bytes in its manifest or, without a manifest, its stored bytes.
+    """
     tokens = dict[str, int]()
     for corpus in source_corpora(target):
         manifest = built_manifests.get(corpus.folder)

@@ -50,7 +50,7 @@ class HubCacheCheck(FilesCheck):
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEntry]]) -> HubCacheCheck:
-    """Compare the hub cache with input entries of manifests, by artifact digest."""
+    """Compare the hub cache with `external_inputs`: input entries by artifact digest."""
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
@@ -76,7 +76,10 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEnt
 
 
 def _check_spans(entry: InputEntry, folder: Path, artifact_digest: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add a file's hash tasks, wrong spans and, if read, its name to `check`."""
+    """Add a file's hash tasks to `check`, and a finding for each span of wrong size.
+
+    If a build read the file (`was_read`), also add its name to `whole_files`, `partial_files` or `unavailable`.
+    """
     check.listed_count += 1
     spans: list[hub_cache.Span] = []
     for path in folder.glob("*-*.*"):
@@ -144,7 +147,7 @@ class SourceFolderCheck(FilesCheck):
 def check_source_folders(
     manifests: Iterable[Manifest], external_inputs: Mapping[str, Sequence[InputEntry]], root: Path
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[InputEntry]]]:
-    """Compare source folders with manifest entries of input files, by artifact digest.
+    """Compare source folders with `external_inputs`: input entries by artifact digest.
 
     Return the check, and the entries of artifacts without a source folder, which were not compared.
     """

@@ -124,7 +124,7 @@ def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
     return {
         "made_by": {"stage": str(identity.stage), "tokenizer": tokenizer},
         "made_from": {entry["name"]: entry["digest"] for entry in identity.upstream},
-        # Without the hub commit, so that a file that is equal at two commits has not changed.
+        # The commit is omitted, so that a file that is equal at two commits does not count as changed.
         "files_read": {_COMMIT.sub(":", name): _describe_file(entry) for name, entry in files.items()},
         "shards_selected": {shard["path"]: shard["content_sha256"] for shard in identity.decisions.get("shards", [])},
     }
@@ -251,7 +251,10 @@ def _write_buckets(folder: Path, side: str, records: _Records, bucket_count: int
 
 
 def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pair rows with equal ids, equal contents first; return their row indices."""
+    """Pair rows with equal ids; return the row indices of the pairs in A and in B.
+
+    If an id is repeated, rows with equal contents are paired first.
+    """
     matches = [_match_keys(a, b, ("high", "low", "text_high", "text_low"))]
     others_a, others_b = (np.delete(np.arange(len(rows)), used) for rows, used in zip((a, b), matches[0], strict=True))
     changed_a, changed_b = _match_keys(a[others_a], b[others_b], ("high", "low"))

@@ -23,7 +23,7 @@ _Entry = TypeVar("_Entry", Decision, recipe.ContaminatedLine)
 def _find_entry(entries: Iterable[_Entry], part: Part) -> _Entry | None:
     """Return the first entry about the upstream document `part`; None if missing."""
     place = part.id, part.source, part.shard, part.shard_row
-    # Sources and corpora may repeat ids.
+    # Sources and corpora may repeat ids, so more than the id is compared.
     return next((entry for entry in entries if (entry.doc_id, entry.source, entry.shard, entry.row) == place), None)
 
 

@@ -32,7 +32,8 @@ class FollowedRow:
 def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedRow]:
     """Follow a source row into all artifacts that are derived from its file.
 
-    Raise InputError if no corpus was built from the file, as for scored pools, or if an artifact is damaged.
+    Raise InputError if no source lists the file, if no corpus was built from it (as for scored pools), or if an
+    artifact is damaged.
     """
     lineage = stores.lineage
     if lineage.manifest_errors:
@@ -153,7 +154,8 @@ def _follow_downstream(
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
-    All their inputs are missing, and of kinds without rows; `find_unsearchable` reports inputs of kinds with rows.
+    All inputs of such an artifact are missing, and their kinds have no rows. If the kind of a missing input has rows,
+    `find_unsearchable` reports the artifact instead.
     """
     lineage = stores.lineage
     for folder, summary in lineage.manifests.items():

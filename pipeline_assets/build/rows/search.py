@@ -48,7 +48,10 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
 
 
 def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
-    """Map the files that `query` names to the reason why they were not read, or ""."""
+    """Find the files of a corpus whose path equals `query` or ends with it.
+
+    Each path is mapped to the reason why the corpus did not read the file, or to "" if it did.
+    """
     try:
         listing = corpus.listing(corpus.artifact.folder.name)
     except InputError:  # the listing is missing

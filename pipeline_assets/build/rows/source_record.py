@@ -52,7 +52,7 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
 
 def _find_record(file: SourceFile, position: int, is_line_number: bool = False) -> bytes:
-    """Return a Parquet row as JSON, the record at a byte, or a line that is not blank."""
+    """Return the row at a row number, byte offset or line; rows of Parquet as JSON."""
     if detect_format(file.name) == "parquet":
         # The values equal those of normalised rows, except that nulls in objects are kept.
         value = replace_non_finite(to_json_value(read_row(file.path, position)))

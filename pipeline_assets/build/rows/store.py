@@ -119,9 +119,10 @@ class RowStore(ABC):
         return {}
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
-        """Return (message, is_in_loss) for each Harmony message; empty if malformed.
+        """Return (message, is_in_loss) for each Harmony message of a part.
 
-        Return None if rows are not conversations, or if the row names an unknown loss rule.
+        The list is empty if the text cannot be parsed. Return None if rows are not conversations, or if the row names
+        an unknown loss rule.
         """
         return None
 

@@ -70,7 +70,7 @@ class TracedRow:
 
 
 def trace_row(store: RowStore, row_number: int) -> list[TracedRow]:
-    """Trace the parts of a row to their sources; UsageError if it is out of range."""
+    """Trace a row's parts to their sources; UsageError if the row is out of range."""
     row = store.row_at(row_number)
     return [_trace(store, [(row, part)], None, not store.mixes_documents) for part in row.parts]
 

@@ -58,7 +58,7 @@ class KeptLines(NamedTuple):
     """Kept lines of a batch of documents, and counts of all lines."""
 
     text: NDArray[np.uint8]  # kept lines, stripped of whitespace at both ends; line feeds join the lines of a document
-    offsets: NDArray[np.int64]  # position in `text` of each document's first byte, then its end; shape (documents + 1,)
+    offsets: NDArray[np.int64]  # start of each document in `text`, then the end of `text`; shape (documents + 1,)
     line_counts: NDArray[np.int64]  # lines with a word, kept or removed, in each document; shape (documents,)
     removal_counts: NDArray[np.int64]  # removed lines by document and reason, shape (documents, reasons)
     sentence_counts: NDArray[np.int64]  # sentences in the kept lines of each document, shape (documents,)

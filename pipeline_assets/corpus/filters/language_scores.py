@@ -12,7 +12,7 @@ from pipeline_assets.corpus.compiled import compiled
 class LanguageTables(NamedTuple):
     """Automaton and weights of a py3langid model.
 
-    `feature_counts` is 0 except during `add_feature_scores`, which holds the GIL, so threads can share the array.
+    All `feature_counts` are 0 except during `add_feature_scores`. It holds the GIL, so threads can share the array.
     """
 
     next_states: NDArray[np.uint32]  # by row and byte, shape (rows * 256,)

@@ -141,7 +141,7 @@ def _may_begin(text: NDArray[np.uint8], position: int, prefix_bits: NDArray[np.u
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], position: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read until a phrase ends; return the next position and the state, else `end` and 0."""
+    """Read until a phrase ends; return next position and state, or else `end` and 0."""
     next_states, match_offsets = automaton.next_states, automaton.match_offsets
     while True:
         if state == 0:  # no phrase is in progress: skip bytes at which none can begin

@@ -158,7 +158,7 @@ def _is_same_word(
     last_offset: int,
     own_bytes_mask: np.uint64,
 ) -> bool:
-    """Check whether two words are equal; for the numbers, see `_assign_word_ids`."""
+    """Check whether words are equal; `_assign_word_ids` explains the last arguments."""
     start, other = to_index(words.starts[word]), to_index(words.starts[earlier_word])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
     # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.

@@ -56,7 +56,7 @@ class StepAnswer(msgspec.Struct, frozen=True):
 
 
 class _TooSlowError(BaseException):
-    """Error for a slow document, which `except Exception` in a step does not catch."""
+    """Error for a slow document; `except Exception` in a step does not catch it."""
 
 
 class _LoadedStep:

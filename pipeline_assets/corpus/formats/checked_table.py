@@ -1,7 +1,7 @@
 """Tables in work files, with checksums of blocks of rows.
 
-The metadata of the Arrow schema has a CRC-32 of each block of 4,096 rows, and one of the columns' names and types and
-the number of rows, which tables of earlier program versions lack. A reader verifies the latter and the blocks that it
+The metadata of the Arrow schema has a CRC-32 of each block of 4,096 rows. Another CRC-32 covers the number of rows and
+the columns' names and types; tables of earlier program versions lack it. A reader verifies it, and the blocks that it
 reads. A wrong checksum raises RetryableError in an unfinished build, else InputError.
 """
 

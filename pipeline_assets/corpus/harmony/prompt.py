@@ -242,7 +242,7 @@ class SystemContent:
     conversation_start_date: str | None
     reasoning_effort: Literal["low", "medium", "high"] | None
     valid_channels: tuple[str, ...]
-    channel_required: bool  # demand a channel for every message; no effect without `valid_channels`
+    channel_required: bool  # the text demands a channel per message; no effect without `valid_channels`
     tools: tuple[ToolNamespace, ...]  # Harmony's built-in `browser` and `python`; others are in `DeveloperContent`
 
 

@@ -144,7 +144,7 @@ class _MessageReader:
         return messages + self.calls.add_calls(tool_calls)
 
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
-        """Apply the recipe's `ThinkTags`; return messages before the remaining text.
+        """Apply the recipe's `ThinkTags`; return new messages and the remaining text.
 
         If the tags do not pair up, the text is the unchanged content.
         """

@@ -125,7 +125,7 @@ class DatasetSection(SplitSource):
     ] = None
     reasoning_effort: dict[str, Effort] = pydantic.Field(default_factory=dict)  # by split, for system messages
     generated_by: str | None = None  # model that generated the conversations, for `corpusmill describe`
-    prompts: Annotated[tuple[SeedSet, ...], pydantic.Field(strict=False)] = ()  # with the withheld prompts
+    prompts: Annotated[tuple[SeedSet, ...], pydantic.Field(strict=False)] = ()  # contain the withheld prompts
 
     @property
     def effective_domain(self) -> Domain | None:

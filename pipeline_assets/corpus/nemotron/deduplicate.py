@@ -68,9 +68,8 @@ def deduplicate_split(
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    `rows` has the split's normalised rows, `prompts` their prompts. `decontaminated` and `near_duplicates` (possibly of
-    several splits, of which only `split` matters) are None if their step was skipped. Near duplicates are tagged, or
-    dropped if `drops_near_duplicates`.
+    `decontaminated` and `near_duplicates` are None if their step was skipped. They may also have rows of other splits,
+    which are ignored. Near duplicates are tagged, or dropped if `drops_near_duplicates`.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))

@@ -99,7 +99,7 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
     if kind == "text":
         return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _AMBIGUOUS_TYPE.fullmatch(key)), None)
     if isinstance(kind, str):
-        # Makes a part media: an object under `source` or the type, or any value under `mimeType`.
+        # A part has a payload if `source` or its type is an object, or if `mimeType` has a value.
         has_payload = any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
         is_entry = is_reply and _AMBIGUOUS_TYPE.fullmatch(kind) and not has_payload
         return kind if _MEDIA_PART.fullmatch(kind) and not is_entry else None

@@ -111,7 +111,10 @@ class OpenCalls:
         return self._first_open(None)
 
     def _first_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the first open call with a key (None: any call), or None."""
+        """Return the index of the first open call; None without one.
+
+        If `key` is set, only calls with this key count.
+        """
         if not (waiting := self._waiting[key]):
             return None
         # Calls of the latest message with calls precede earlier calls.

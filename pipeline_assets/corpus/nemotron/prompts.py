@@ -4,8 +4,8 @@
     texts/00000              hashes of usable texts of a file, for comparison with later splits
     dropped.jsonl.zst        dropped rows with reasons
 
-Rows are dropped by `drop_reason`, or because an earlier row, possibly of an earlier split, has the same text; the
-system message that normalisation adds is not compared.
+A row is dropped if `drop_reason` returns a reason, or if an earlier row, possibly of an earlier split, has the same
+text. The system message that normalisation adds is not compared.
 """
 
 import functools
@@ -182,7 +182,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
 
 
 def remove_system_message(text: str, prefixes: Sequence[str]) -> str:
-    """Return a text without its system message, which is one of `prefixes` or missing."""
+    """Return a text without its system message, if it starts with one of `prefixes`."""
     return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
 

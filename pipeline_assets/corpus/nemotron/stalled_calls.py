@@ -17,7 +17,7 @@ class CallLog:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []  # tool's name and arguments
         self.answered_calls: list[int | None] = []  # index of each reply's call; None if the reply answers no call
-        # (index in `calls`, text) of each call, with None, and of each reply that answers a call, with its content.
+        # (index in `calls`, text) of each call, and of each reply that answers a call; a call has None as text.
         self.events: list[tuple[int, str | None]] = []
 
     def add_call(self, name: str, arguments: str) -> int:

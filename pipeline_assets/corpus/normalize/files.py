@@ -189,7 +189,7 @@ def read_piece(
 
     `folder_licences` maps folders to licences. A row without a licence gets the licence of the nearest folder above its
     file, or the recipe's if no folder has one. Document fields that get a value are added to `fields_with_values`. If
-    the file cannot be read, the reason is added to `unreadable_reasons`; without it, InputError is raised.
+    the file cannot be read, the reason is added to `unreadable_reasons`; without this dict, InputError is raised.
     """
     name, licences = piece.file.name, folder_licences or {}
     parents = PurePosixPath(name).parents

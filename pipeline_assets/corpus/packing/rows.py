@@ -117,7 +117,10 @@ def _copy_segments(
     numbers: NDArray[np.int64],
     row_bytes: memoryview,
 ) -> None:
-    """Copy segments `numbers` of a shard's `documents`, which ascend, to their rows."""
+    """Copy segments of a shard's documents to their rows.
+
+    `numbers` are the segments' indices in `segments`; `documents` has the document of each, ascending.
+    """
     tokens = shard.table.tokens[documents]
     columns = (segments.starts[numbers], segments.lengths[numbers], segments.positions[numbers], tokens)
     in_bytes = [(column.astype(np.int64) * memmap.TOKEN_DTYPE.itemsize).tolist() for column in columns]

@@ -61,7 +61,10 @@ def receipt_name(path: str) -> str:
 
 
 def _find_copy(path: str, stored_object: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return the file, perhaps partial, of an earlier download of the same version."""
+    """Return the file of an earlier download of this version; it may be partial.
+
+    Return None if the file's receipt is missing or names a different version of the object.
+    """
     receipt = folder.read_receipt(DOWNLOAD_STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored_object.version} else receipt.files[0]
 
