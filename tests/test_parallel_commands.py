@@ -153,6 +153,17 @@ def test_invalid_encode_options_are_refused(
     assert refused.returncode in (1, 2) and message in refused.stderr, refused.stderr
 
 
+def test_refused_encode_with_a_model_keeps_the_recipe(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
+    root = shutil.copytree(out, tmp_path / "out")
+    before = (root / "recipes" / "set-fr-en.yaml").read_bytes()
+    model = shutil.copy(root / "parallel_text/set-fr-en/token_cache/spm.model", tmp_path)
+
+    refused = corpusmill("parallel", "encode", "set-fr-en", "--spm-model", model, "--out-dir", root)
+
+    assert refused.returncode == 2 and "another version is sealed here" in refused.stderr, refused.stderr
+    assert (root / "recipes" / "set-fr-en.yaml").read_bytes() == before
+
+
 def test_encode_keeps_a_handwritten_recipe(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
     path = tmp_path / "recipes" / "set-fr-en.yaml"
     path.parent.mkdir()

@@ -38,7 +38,7 @@ def write_new_recipe(
     path = root / "recipes" / f"{content['name']}.yaml"
     recipe = recipe_class.from_mapping(content, path)
     for target in recipe.targets():
-        if target.external_inputs is None and not _may_be_kept(target, root):
+        if (target.upstream or target.external_inputs is None) and not _may_be_kept(target, root):
             raise_if_occupied(target, root, replace)
     text = _add_hash_line(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
     if path.exists():
