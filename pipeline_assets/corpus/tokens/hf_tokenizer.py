@@ -156,10 +156,13 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
     special = [token["content"] for token in added if token.get("special")]
     # Without the id of a control token, every text would be misread.
     missing = [control for control in CONTROL_TOKENS if control not in special] if is_harmony else []
-    if missing or not special:
-        what = f"lacks the special tokens {', '.join(missing)} of Harmony" if missing else "has no special tokens"
+    if missing:
+        what = f"the model's tokenizer lacks the special tokens {', '.join(missing)} of Harmony"
         fix = "use a model that was trained on Harmony, or add these tokens to its tokenizer and its embeddings"
-        raise InputError(f"the model's tokenizer {what}", folder, fix)
+        raise InputError(what, folder, fix)
+    if not special:
+        fix = "use a model whose tokenizer has special tokens, such as one that ends a message"
+        raise InputError("the model's tokenizer has no special tokens", folder, fix)
     end = END if is_harmony else special[0]
     recipe = FileTokenizerRecipe(family="hf_tokenizer", sha256=file_sha256(path), end_of_document=end)
     return load_hf_tokenizer(recipe, path)

@@ -126,6 +126,11 @@ def test_a_tokenizer_without_control_tokens_is_refused(
     assert f"the model's tokenizer lacks the special tokens {tokens}" in str(refused.value)
 
 
+def test_a_chat_tokenizer_without_special_tokens_is_refused_without_mention_of_harmony(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no special tokens; use a model whose tokenizer has special tokens"):
+        load_model_tokenizer(save_tokenizer(tmp_path, (), True), is_harmony=False)
+
+
 def test_an_invalid_tokenizer_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('["a", "list"]')
 
