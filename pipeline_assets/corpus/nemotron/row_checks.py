@@ -221,8 +221,8 @@ def pools_have_rows(pools: Artifact) -> Verdict:
     parts += [f"no row is in {name}, which `quotas` limits" for name in unused]
     if gap := decisions.get("correctness_gap"):
         named = ", ".join(gap["examples"]) + (", …" if gap["rows"] > len(gap["examples"]) else "")
-        bounds = f"{gap['lowest']} to {gap['highest']}"
-        parts.append(f"{gap['rows']:,} rows of correctness {bounds} are in no pool: {named}")
+        bounds = " to ".join(dict.fromkeys((gap["lowest"], gap["highest"])))
+        parts.append(f"rows of known correctness ({bounds}) in no pool: {gap['rows']:,} ({named})")
     return Verdict(not empty and bool(rows_by_pool), "; ".join([*parts, *left_out]))
 
 

@@ -103,8 +103,16 @@ def test_the_first_twenty_rows_of_known_correctness_in_no_pool_are_named(tmp_pat
     named = [f"low/row-{number}" for number in (0, 1, 2, *range(5, 22))]
     gap = {"rows": 27, "lowest": "0.0", "highest": "0.7333", "examples": named}
     assert pools.manifest.identity.decisions["correctness_gap"] == gap
-    message = f"27 rows of correctness 0.0 to 0.7333 are in no pool: {', '.join(named)}, …"
+    message = f"rows of known correctness (0.0 to 0.7333) in no pool: 27 ({', '.join(named)}, …)"
     assert message in pools_have_rows(pools).because
+
+
+def test_one_row_of_known_correctness_in_no_pool_is_reported_with_its_correctness(tmp_path: Path) -> None:
+    recipe = PoolsRecipe(rules={"unsolved": DEFAULT_RULES["unsolved"]})
+
+    pools = seal_pools(tmp_path, {"low": rows_artifact(tmp_path, [row(0, meta_correctness=0.5)])}, recipe)
+
+    assert "rows of known correctness (0.5) in no pool: 1 (low/row-0)" in pools_have_rows(pools).because
 
 
 def test_a_dataset_without_rows_in_any_pool_is_a_warning(tmp_path: Path) -> None:
