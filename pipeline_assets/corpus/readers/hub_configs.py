@@ -101,7 +101,7 @@ def find_config(configs: Sequence[Config], name: str, where: str) -> Config:
         what = f"config {name!r} not found: the dataset's card lists no configs"
         raise UsageError(what, where, "name the files in the recipe")
     nearest = difflib.get_close_matches(name, by_name, n=3, cutoff=0.5) or sorted(by_name)[:3]
-    raise UsageError(f"config {name!r} not found among {len(by_name)}", where, f"nearest: {', '.join(nearest)}")
+    raise UsageError(f"config {name!r} not found", where, f"choose a config of its card, such as {', '.join(nearest)}")
 
 
 def find_split_files(
