@@ -1,15 +1,18 @@
 """Values that `forget` finds in no row, which may be misspelt."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 from marked_rows import build, built_sources, forget_ids, rows, run_forget, run_in, sources
+from nemotron_build import row as conversation
 from stage_a_build import local_source, parse_recipe
 from subset_pools import build_subsets, scored, talk
 
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.systems.nemotron import NemotronRecipe
 
 
 def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,6 +33,27 @@ def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     build(sources(tmp_path / "in", "notes"), run_in(root, replace=True))
     ids.write_text("note_7\nnote_99999\n")
     assert run_forget(root, ids=ids)["unmatched"] == [["id", "note_99999"]]  # the other one is on the list
+
+
+def test_duplicates_of_a_conversation_are_printed_with_the_part_that_is_their_id(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        conversation(name, "Which way to the old mill?", f"{name}: along the river and over the bridge.")
+        for name in "ab"
+    ]
+    (tmp_path / "chats").mkdir()
+    (tmp_path / "chats" / "train.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    section = {"dataset": "chats", "path": str(tmp_path / "chats"), "splits": ["train"], "domain": "chat_if"}
+    content = {"system": "nemotron", "name": "made", "rows": {}, "deduplicate": {}, "datasets": [section]}
+    build(NemotronRecipe.from_mapping(content, "made"), run_in(tmp_path / "data"))
+    (tmp_path / "ids.txt").write_text("a")
+
+    forget(ids=tmp_path / "ids.txt", data=tmp_path / "data")
+
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[3] == "  chats/train/b  1.00  of chats/train/a"
+    assert printed[4] == "duplicates are kept, unless you add their ids, of DATASET/SPLIT/ID only ID"
 
 
 def test_a_pattern_without_a_row_cannot_be_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
