@@ -106,7 +106,7 @@ class Publication:
     def describe_terms(self) -> Iterator[str]:
         """Yield log lines about the licences of rows and the terms for readers."""
         for licence, rows in sorted(count_row_licences(self.splits).items(), key=lambda item: -item[1]):
-            yield f"licence {licence or 'not stated'}: {rows:,} rows of all configs"
+            yield f"licence {licence or 'not stated'}: {rows:,} row{'s' * (rows > 1)} of all configs"
         if self.gate is not None:
             yield f"readers must request access ({self.gate}), as for the source, and agree to:"
             for key, value in self.agreement.items():
@@ -201,7 +201,8 @@ def _check_licences(rows_by_licence: Mapping[str | None, int], allow_unknown: bo
     rows = sum(rows_by_licence[licence] for licence in unknown)
     if rows and not allow_unknown:
         names = sorted({repr((licence or "not stated")[:60]) for licence in unknown})
-        what = f"{rows:,} rows of all configs have an unknown licence: {', '.join(names[:3])}"
+        subject = "1 row of all configs has" if rows == 1 else f"{rows:,} rows of all configs have"
+        what = f"{subject} an unknown licence: {', '.join(names[:3])}"
         ways = "`allow_unknown_licences: true` in `publish` of the recipe, or --allow-unknown-licences"
         fix = f"state it in the column `license`, drop the rows by `refuse_licences`, or allow it: {ways}"
         raise UsageError(what, artifact.folder, fix)

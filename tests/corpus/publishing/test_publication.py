@@ -22,15 +22,18 @@ from pipeline_assets.spine.errors import UsageError
 def test_rows_of_unknown_licences_are_published_only_on_request(place: Place, tmp_path: Path) -> None:
     custom = "o" * 61
     rows = [row(1, place.revision, meta_license=None), row(2, place.revision, meta_license=custom)]
-    artifact = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0"]})
+    rules = {"all_rows": ["stats_tokens > 0"]}
+    artifact = pools(tmp_path, {"low": rows}, rules=rules)
 
+    with pytest.raises(UsageError, match="1 row of all configs has an unknown licence: 'not stated'; state"):
+        prepare(pools(tmp_path / "one", {"low": rows[:1]}, rules=rules), place)
     with pytest.raises(
         UsageError, match=rf"2 rows of all configs have an unknown licence: 'not stated', '{custom[:60]}'; state"
     ):
         prepare(artifact, place)
 
     terms = prepare(artifact, place, allow_unknown_licences=True).describe_terms()
-    assert list(terms) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", custom)]
+    assert list(terms) == [f"licence {name}: 1 row of all configs" for name in ("not stated", custom)]
 
 
 def test_the_agreement_of_the_source_is_set_before_any_file(tmp_path: Path, unloaded: None) -> None:
