@@ -128,8 +128,9 @@ def _find_matching_rows(
     lines = [*_name_lines([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")]
     lines += _name_lines([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
     if copies:
-        is_prompt = any("/" in copy for copy, *_ in copies)
-        lines.append(f"duplicates are kept, unless you add their ids{', of DATASET/SPLIT/ID only ID' * is_prompt}")
+        lines.append("duplicates are kept, unless you add their ids")
+        if any("/" in copy for copy, *_ in copies):
+            lines.append("of an id DATASET/SPLIT/ID, add only ID")
     if unmatched:
         lines += _name_lines([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
         lines.append("correct them if misspelt; --apply adds them too, except patterns, for rows of later builds")

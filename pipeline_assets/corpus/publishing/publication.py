@@ -106,7 +106,7 @@ class Publication:
     def describe_terms(self) -> Iterator[str]:
         """Yield log lines about the licences of rows and the terms for readers."""
         for licence, rows in sorted(count_row_licences(self.splits).items(), key=lambda item: -item[1]):
-            yield f"licence {licence or 'not stated'}: {rows:,} row{'s' * (rows > 1)} of all configs"
+            yield f"licence {licence or 'not stated'}: {rows:,} row{'' if rows == 1 else 's'} of all configs"
         if self.gate is not None:
             yield f"readers must request access ({self.gate}), as for the source, and agree to:"
             for key, value in self.agreement.items():
