@@ -21,6 +21,7 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_repo_name
 from pipeline_assets.corpus.readers.source_formats import detect_format
+from pipeline_assets.corpus.stores.object_source import is_object_url
 from pipeline_assets.spine.areas import scan_folders
 from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_manifest
 from pipeline_assets.spine.data_root import find_data_root
@@ -288,7 +289,8 @@ def folder_and_patterns(inputs: Sequence[str], folder_pattern: str) -> tuple[Pat
         elif os.path.exists(path) or glob.glob(path, recursive=True):
             patterns.append(path)
         elif "://" in text:
-            fix = "write this URL as the path of a source in a recipe (docs/object_stores.md), or copy the files"
+            in_recipe = "write this URL as the path of a source in a recipe (docs/object_stores.md), or copy the files"
+            fix = in_recipe if is_object_url(text) else "pass the path of a local file or folder"
             raise UsageError("only local files are read here", text, fix)
         else:
             raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")

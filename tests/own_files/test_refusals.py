@@ -13,6 +13,15 @@ def test_init_refuses_a_url_and_names_the_recipe_key(corpusmill: Corpusmill, tmp
     )
 
 
+@pytest.mark.parametrize("url", ["file:///mnt/notes", "hf://datasets/owner/notes", "https://example.com/notes"])
+def test_init_names_no_recipe_key_for_a_url_that_recipes_refuse(
+    corpusmill: Corpusmill, tmp_path: Path, url: str
+) -> None:
+    fix = "pass the path of a local file or folder"
+    refusal = refused(corpusmill("init", "notes", "--input", url, "--data", tmp_path))
+    assert refusal == f"{url}: only local files are read here; {fix}"
+
+
 def test_init_refuses_inputs_that_share_a_file(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "in" / "sub").mkdir(parents=True)
     (tmp_path / "in" / "sub" / "a.txt").write_text("One text.")

@@ -28,6 +28,10 @@ _URL_PATTERN = re.compile(r"(s3|gs|az)://([^/@?]+)/?([^@?]*)")
 _CACHED_PATH_PATTERN = re.compile(rf"(?:.*/)?{OBJECT_CACHE_FOLDER}/(s3|gs|az)/(.+)")
 
 
+def is_object_url(path: str) -> bool:
+    return _URL_PATTERN.fullmatch(path) is not None
+
+
 def source_path(path: str) -> Path:
     """Return a source's local folder: the path itself, or a URL's folder of copies.
 
