@@ -107,7 +107,8 @@ def check_rejects(
         first = next(waiting, None)
         reasons, examples = summarize_reasons(itertools.chain([first] if first else [], waiting), format_reject)
         above = f"above `max_reject_fraction` {max_fraction}"
-        what = f"{reject_count:,} of {row_count:,} rows are rejected ({reasons}), {above} (the first: {examples})"
+        rejected = f"{reject_count:,} of {row_count:,} rows {'is' if reject_count == 1 else 'are'} rejected"
+        what = f"{rejected} ({reasons}), {above} (the first: {examples})"
         enough = sufficient_limit(Fraction(reject_count, max(row_count, 1)))
         accept = f"set `max_reject_fraction` in the recipe to {enough} to accept these rejects"
         raise InputError(what, where, f"{format_advice(first)}, or {accept}")

@@ -121,7 +121,7 @@ def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Wrong, chats: P
     status, line = wrong("normalize", "--dataset", chats, "--domain", "math")
 
     assert status == 1
-    assert "1 of 2 rows are rejected (1 no_messages), above --max-reject-fraction 0.05" in line
+    assert "1 of 2 rows is rejected (1 no_messages), above --max-reject-fraction 0.05" in line
     assert "train.jsonl line 2 (byte 50): no_messages" in line
 
 

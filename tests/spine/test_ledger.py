@@ -30,6 +30,11 @@ def test_one_reject_above_the_limit_stops_the_build(rejects: int, rows: int, lim
         check_rejects(rejects, rows, limit, REJECTS, "the snapshot")
 
 
+def test_error_about_one_reject_has_a_singular_verb() -> None:
+    message = refusal(lambda: check_rejects(1, 10, "0", iter(REJECTS[:1]), "snapshot of fineweb"))
+    assert "1 of 10 rows is rejected (1 empty_text)" in message
+
+
 def test_error_counts_rejects_shows_the_first_five_and_names_a_fix() -> None:
     assert refusal(lambda: check_rejects(1234, 10_000, "0.05", iter(REJECTS), "snapshot of fineweb")) == (
         "snapshot of fineweb: 1,234 of 10,000 rows are rejected (7 empty_text), above `max_reject_fraction` 0.05 "
