@@ -249,7 +249,7 @@ def check_listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceF
         raise RetryableError(what, folder.path, fix)
     reason = folder.describe_changed_files(manifest)
     if reason is not None:
-        fix = "stop writing to the folder, and run the recipe again"
+        fix = "restore the files, or stop writing to the folder and run the recipe again"
         raise InputError(f"changed since the files were hashed: {reason}", folder.path, fix)
     entries = manifest.identity.inputs
     files = [SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"]) for entry in entries]

@@ -93,7 +93,7 @@ def test_files_that_changed_after_the_listing_are_refused(tmp_path: Path) -> Non
 
     assert refusal(evaluation) == (
         f"InputError: {tmp_path}: changed since the files were hashed: 1 of the files in {tmp_path} changed; "
-        "the first is quiz.jsonl; stop writing to the folder, and run the recipe again"
+        "the first is quiz.jsonl; restore the files, or stop writing to the folder and run the recipe again"
     )
 
 

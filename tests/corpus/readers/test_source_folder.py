@@ -68,7 +68,7 @@ def test_a_changed_file_is_reported_and_the_files_are_refused(
     assert folder.describe_changes(Path(), manifest) == message.format(folder.path)
     assert refusal(lambda: check_listed_files(folder, manifest)) == (
         f"{folder.path}: changed since the files were hashed: {message.format(folder.path)}; "
-        "stop writing to the folder, and run the recipe again"
+        "restore the files, or stop writing to the folder and run the recipe again"
     )
 
 

@@ -160,7 +160,7 @@ def test_files_changed_during_their_use_stop_the_build(
 
     with pytest.raises(
         InputError,
-        match=r"since the files were hashed: .*; stop writing to the folder, and run the recipe again",
+        match=r"since the files were hashed: .*; restore the files, or stop writing to the folder and run the recipe",
     ):
         build_and_read(pin, run)
 

@@ -324,7 +324,7 @@ def test_a_pool_that_changes_during_scoring_stops_the_build(
     line = refusal(lambda: score_here(tmp_path, scoring_recipe(pool, model, rescored=0)), InputError)
 
     assert "data/train.parquet" in line
-    assert line.endswith("stop writing to the folder, and run the recipe again")
+    assert line.endswith("restore the files, or stop writing to the folder and run the recipe again")
     assert not [*tmp_path.glob("nemotron/*/nll_scores/*/*/manifest.json")]
 
 

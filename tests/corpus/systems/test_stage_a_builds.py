@@ -107,7 +107,7 @@ def test_files_changed_or_missing_after_hashing_are_one_error(tmp_path: Path) ->
 
     assert changed == (
         f"{tmp_path}/sources/notes: changed since the files were hashed: 1 of the files in {tmp_path}/sources/notes "
-        "changed; the first is rows.jsonl; stop writing to the folder, and run the recipe again"
+        "changed; the first is rows.jsonl; restore the files, or stop writing to the folder and run the recipe again"
     )
     assert missing == (
         f"{tmp_path}/sources/notes: the source folder no longer exists; "
@@ -128,7 +128,7 @@ def test_files_changed_while_they_are_read_stop_the_build_before_the_seal(
 
     monkeypatch.setattr(files, "convert_local", disturb)
 
-    with pytest.raises(InputError, match=r"since the files were hashed: .* were rewritten; stop writing to the folder"):
+    with pytest.raises(InputError, match=r"since the files were hashed: .* were rewritten; restore the files"):
         build(recipe, tmp_path)
 
     assert not (tmp_path / "stage_a/mixed/normalized/notes").exists()
