@@ -53,7 +53,7 @@ def test_duplicates_of_a_conversation_are_printed_with_the_part_that_is_their_id
 
     printed = capsys.readouterr().out.splitlines()
     assert printed[3] == "  chats/train/b  1.00  of chats/train/a"
-    assert printed[4] == "duplicates are kept, unless you add their ids, of DATASET/SPLIT/ID only ID"
+    assert printed[4:6] == ["duplicates are kept, unless you add their ids", "of an id DATASET/SPLIT/ID, add only ID"]
 
 
 def test_a_pattern_without_a_row_cannot_be_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
