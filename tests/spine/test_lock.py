@@ -93,6 +93,7 @@ def test_second_builder_is_refused_with_the_process_host_and_age(target: Path) -
 def test_other_targets_are_not_locked(target: Path) -> None:
     with locked(target), locked(target.with_name("wikipedia")) as other:
         other.raise_if_lost()
+        assert other.fence == 1
 
 
 def test_lock_of_a_killed_builder_is_free(target: Path) -> None:
@@ -121,6 +122,7 @@ def test_forked_worker_does_not_keep_the_lock_of_its_dead_parent(target: Path) -
 
     with locked(target) as lock:
         lock.raise_if_lost()
+        assert lock.fence == 2
     os.close(hold)
 
 

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_ta
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.drawn_documents import SCHEMA, DrawnDocuments
 from pipeline_assets.corpus.packing.empty_sources import raise_if_unencodable
-from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, encode_corpus
+from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard, encode_corpus
 from pipeline_assets.corpus.packing.plan_format import RECIPE_NOTE, PlanFiles, read_draws, row_ranges
 from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
 from pipeline_assets.corpus.packing.rows import write_rows
@@ -115,30 +115,24 @@ def pack_corpus(
         _check_disk_space(staging, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
     corpus = encode_corpus(shards, tokenizer, staging, settings)
-    run_stage, encoded_shards, encoding_receipts = corpus.run_stage, corpus.shards, corpus.receipts
-    raise_if_unencodable([shard.source for shard in shards], encoding_receipts)
-    [plan_receipt] = run_stage("plan", [Task("plan", 0, functools.partial(_plan, encoded_shards, recipe))], staging)
+    raise_if_unencodable([shard.source for shard in shards], corpus.receipts)
+    plan_task = Task("plan", 0, functools.partial(_plan, corpus.shards, recipe))
+    [plan_receipt] = corpus.run_stage("plan", [plan_task], staging)
     files, resolved = PlanFiles.from_folder(staging), ResolvedPack.from_content(plan_receipt.notes[RECIPE_NOTE])
-    size = resolved.num_seqs * resolved.seq_len * memmap.TOKEN_DTYPE.itemsize
     if recipe.num_seqs is None:
         _check_disk_space(staging, resolved.num_seqs, resolved.seq_len)
-    ranges = row_ranges(encoded_shards, files, recipe.seq_len)
-    layout = {"seq_len": recipe.seq_len, "padding_id": library.padding_id, "zstd_level": settings.zstd_level}
-    tasks = [Task.bind(write_rows, row_range, **layout) for row_range in ranges]
-    reserve(staging.path(memmap.INPUT_IDS_FILE), size)
-    index_files = [receipt.files[1] for receipt in run_stage("rows", tasks, staging)]
-    sha256 = file_sha256(staging.path(memmap.INPUT_IDS_FILE))
-    drawn_documents = DrawnDocuments(read_draws(plan_receipt, files), encoded_shards, files, recipe.seq_len)
+    row_files, index_frames = _write_row_files(
+        staging, corpus, files, resolved, padding_id=library.padding_id, zstd_level=settings.zstd_level
+    )
+    drawn_documents = DrawnDocuments(read_draws(plan_receipt, files), corpus.shards, files, recipe.seq_len)
     document_tables = regroup_rows(drawn_documents.tables(), SCHEMA)
     outputs = [
-        OutputFile(memmap.INPUT_IDS_FILE, resolved.num_seqs, size, sha256, sha256),
-        _concatenate_frames(staging, index_files),
+        *row_files,
         write_table(staging.path(memmap.DOCUMENTS_FILE), memmap.DOCUMENTS_FILE, document_tables, SCHEMA),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),
     ]
-    counts = manifest_counts(resolved, total_counts(encoding_receipts), drawn_documents, plan_receipt)
-    offsets = itertools.accumulate((part.bytes for part in index_files), initial=0)
+    counts = manifest_counts(resolved, total_counts(corpus.receipts), drawn_documents, plan_receipt)
     meta = memmap.PackedSetMeta(
         seq_len=resolved.seq_len,
         n_seqs=resolved.num_seqs,
@@ -155,7 +149,7 @@ def pack_corpus(
         padding_tokens=counts["padding_tokens"],
         counts=counts,
         created_at=created_at.isoformat(timespec="seconds"),
-        index_frames=[memmap.Frame(part.start, offset) for part, offset in zip(ranges, offsets, strict=False)],
+        index_frames=index_frames,
     )
     return BuildResult(
         files=outputs,
@@ -192,6 +186,29 @@ def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
         if size > disk.total:
             raise UsageError(what, staging.target, fix)
         raise RetryableError(what, staging.target, f"free disk space, {fix}")
+
+
+def _write_row_files(
+    staging: StagingDir,
+    corpus: EncodedCorpus,
+    files: PlanFiles,
+    recipe: ResolvedPack,
+    *,
+    padding_id: int,
+    zstd_level: int,
+) -> tuple[list[OutputFile], list[memmap.Frame]]:
+    """Write the file of rows and its index; return both files and the index's frames."""
+    ranges = row_ranges(corpus.shards, files, recipe.seq_len)
+    layout = {"seq_len": recipe.seq_len, "padding_id": padding_id, "zstd_level": zstd_level}
+    tasks = [Task.bind(write_rows, row_range, **layout) for row_range in ranges]
+    size = recipe.num_seqs * recipe.seq_len * memmap.TOKEN_DTYPE.itemsize
+    reserve(staging.path(memmap.INPUT_IDS_FILE), size)
+    index_parts = [receipt.files[1] for receipt in corpus.run_stage("rows", tasks, staging)]
+    sha256 = file_sha256(staging.path(memmap.INPUT_IDS_FILE))
+    rows_file = OutputFile(memmap.INPUT_IDS_FILE, recipe.num_seqs, size, sha256, sha256)
+    offsets = itertools.accumulate((part.bytes for part in index_parts), initial=0)
+    frames = [memmap.Frame(part.start, offset) for part, offset in zip(ranges, offsets, strict=False)]
+    return [rows_file, _concatenate_frames(staging, index_parts)], frames
 
 
 def _concatenate_frames(staging: StagingDir, files: Iterable[OutputFile]) -> OutputFile:

@@ -76,12 +76,7 @@ def shard_corpus(
     read = total_counts(corpus.receipts)
     rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
     if not rows:
-        source = ", ".join(sorted({shard.source for shard in shards}))
-        if not remainder:
-            fix = f"add documents that `filters` and `dedup` keep, or remove {source} from this section"
-            raise UsageError(f"{source} has no documents to encode", RecipeKey("shards.sources"), fix)
-        what = f"must be at most {remainder:,}, the number of tokens of {source}, got {recipe.seq_len:,}"
-        raise UsageError(what, RecipeKey("shards.seq_len"), "add text, set shorter rows, or remove the source")
+        raise _no_rows_error(shards, remainder, recipe.seq_len)
     tasks = [Task.bind(write_shard, shard, tokenizer, dtype) for shard in plan_token_shards(corpus, rows, recipe)]
     written = list(corpus.run_stage("shards", tasks, staging))
     in_rows, license_tokens = Counter(documents=0, cut_documents=0), Counter[str]()
@@ -118,6 +113,16 @@ def shard_corpus(
         },
         provenance={**corpus.provenance, **file},
     )
+
+
+def _no_rows_error(shards: Sequence[CorpusShard], tokens: int, seq_len: int) -> UsageError:
+    """Return the error for a corpus whose `tokens` do not fill one row."""
+    source = ", ".join(sorted({shard.source for shard in shards}))
+    if not tokens:
+        fix = f"add documents that `filters` and `dedup` keep, or remove {source} from this section"
+        return UsageError(f"{source} has no documents to encode", RecipeKey("shards.sources"), fix)
+    what = f"must be at most {tokens:,}, the number of tokens of {source}, got {seq_len:,}"
+    return UsageError(what, RecipeKey("shards.seq_len"), "add text, set shorter rows, or remove the source")
 
 
 class TokenRange(NamedTuple):
