@@ -17,6 +17,7 @@ from pipeline_assets.build.rows import conversations
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
+from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron import row_checks, sections
 from pipeline_assets.corpus.nemotron.dataset_section import DatasetSection, SplitSource
 from pipeline_assets.corpus.nemotron.hf_layout import HF_LAYOUT_STAGE, lay_out
@@ -35,7 +36,7 @@ from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.recipe_validation import RecipeProblem
-from pipeline_assets.systems import early_checks, stage_a
+from pipeline_assets.systems import early_checks
 from pipeline_assets.systems.checks import coverage_within_inventory
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, template_targets
@@ -282,10 +283,17 @@ DECONTAMINATED = Kind(
 )
 
 
+def _find_near_duplicates(job: Job) -> BuildResult:
+    from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
+
+    recipe = DedupRecipe.from_content(job.recipe["dedup"])
+    return dedup_corpus(job.staging, job.upstream_by_name(), recipe, job.run.settings)
+
+
 NEAR_DUPLICATES = Kind(
     "nemotron/near_duplicates",
     DEDUP_STAGE,
-    file_builder(stage_a.deduplicate),
+    file_builder(_find_near_duplicates),
     "Near duplicates among the prompts of a split, a dataset or all datasets: decisions and similar pairs.",
     formats=frozenset({"jsonl", "parquet"}),
     row_store_class=conversations.DeduplicatedPrompts,

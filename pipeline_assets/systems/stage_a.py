@@ -244,10 +244,7 @@ NORMALIZED = Kind(
 
 
 def deduplicate(job: Job, *kinds: Kind) -> BuildResult:
-    """Deduplicate upstream corpora, also against upstream signature stores.
-
-    The corpora are those of `kinds`. Without `kinds`, all upstream artifacts must be corpora.
-    """
+    """Deduplicate upstream corpora of `kinds`, also against upstream signature stores."""
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
