@@ -49,6 +49,7 @@ def test_one_of_three_concurrent_runs_builds_and_two_name_the_builder(
     assert not [path for path in (tmp_path / "data").rglob("*") if path.name.endswith(".tmp")]
 
 
+@pytest.mark.slow
 def test_all_waiting_runs_succeed(started: Started, recipe_in: RecipeIn, demo_hub: LoopbackHub, tmp_path: Path) -> None:
     args = ("run", recipe_in(), "--data", tmp_path / "data", "--wait")
     env = {"HF_ENDPOINT": demo_hub.endpoint}

@@ -110,6 +110,7 @@ def is_writing(arguments: tuple[object, ...]) -> bool:
     return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
 
 
+@pytest.mark.slow
 def test_the_cases_have_every_kind_of_step(sources: Sources, scratch: Path) -> None:
     kinds = set()
     for case in ALONE:

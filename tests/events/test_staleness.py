@@ -15,7 +15,9 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.systems import stage_a
 
 
-@pytest.mark.parametrize("has_shipped", [False, True], ids=["own recipes", "shipped too"])
+@pytest.mark.parametrize(
+    "has_shipped", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["own recipes", "shipped too"]
+)
 def test_artifacts_built_by_a_command_are_fresh(scan: Scan, instance: dg.DagsterInstance, root: Path) -> None:
     shutil.rmtree(root / "stage_a")
     before = scan(), staleness(root, instance)

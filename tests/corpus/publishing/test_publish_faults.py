@@ -170,6 +170,7 @@ def test_a_card_naming_another_origin_sends_it_no_request(place: Place, other_hu
     assert not other_hub.requests
 
 
+@pytest.mark.slow
 def test_splits_that_differ_from_the_publication_are_an_error(place: Place, first: Artifact) -> None:
     commit, _ = send(first, place)
     config, names = next(iter(prepare_publication(first, place.repo()).configs.items()))
