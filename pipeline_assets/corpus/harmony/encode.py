@@ -226,12 +226,12 @@ class HarmonyTokens:
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
     """Encode texts in order, with special ids for `CONTROL_TOKENS`.
 
-    Raise Refusal if the tokenizer cannot encode a text; `Refusal.index` is the index of the text.
+    Raise Refusal if the tokenizer cannot encode a text; `Refusal.text_index` is its index.
     """
     for number, parsed in enumerate(texts):
         text = parsed.text
         if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, CONTROL_TOKEN_PATTERN.split(text))):
-            raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", index=number)
+            raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", text_index=number)
     encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], CONTROL_TOKENS)
     message_token_id = tokenizer.special_ids[MESSAGE]
     return [HarmonyTokens(tokens.ids, _find_bodies(tokens, message_token_id), tokens.losses) for tokens in encoded]

@@ -77,12 +77,20 @@ class Refusal(Exception):
     Only one row is at fault, so a reader of rows counts the row and continues.
     """
 
-    def __init__(self, reason: StrEnum, detail: str, position: int | None = None, index: int | None = None) -> None:
-        super().__init__(reason, detail, position, index)
+    def __init__(
+        self,
+        reason: StrEnum,
+        detail: str,
+        position: int | None = None,
+        index: int | None = None,
+        text_index: int | None = None,
+    ) -> None:
+        super().__init__(reason, detail, position, index, text_index)
         self.reason = reason
         self.detail = detail  # short description of the fault, such as the text at fault
         self.position = position  # in characters of the parsed text or of the rendered content; None if unknown
-        self.index = index  # of the message that cannot be rendered, or of the text that cannot be encoded; else None
+        self.index = index  # of the message that cannot be rendered; else None
+        self.text_index = text_index  # of the text that cannot be encoded, among several texts; else None
 
     def __str__(self) -> str:
         where = "" if self.index is None else f" in message {self.index}"

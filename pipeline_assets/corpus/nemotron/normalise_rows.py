@@ -168,11 +168,11 @@ def _encode_drafts(
         try:
             return remaining, encode_harmony([draft.conversation.parsed for draft in remaining], encoder), rejects
         except Refusal as refusal:
-            if refusal.index is None:
+            if refusal.text_index is None:
                 raise
-            draft = remaining.pop(refusal.index)
+            draft = remaining.pop(refusal.text_index)
             rejects.append(_to_reject(origin, draft.position, refusal))
-            logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
+            logger.warning("%s: %s: row %r is rejected", origin.file, refusal, draft.id)
 
 
 def _to_reject(origin: RowOrigin, position: int, refusal: Refusal) -> Reject:

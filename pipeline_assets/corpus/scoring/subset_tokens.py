@@ -136,7 +136,7 @@ def _encode_batches(
                 for row, (parsed, mode) in zip(batch, parsed_rows, strict=True):
                     encoded.append(encode_row(parsed, row["template"], mode, tokenizer))
         except Refusal as refusal:
-            number = refusal.index if are_harmony else len(encoded)
+            number = refusal.text_index if are_harmony else len(encoded)
             raise InputError(str(refusal), names[number or 0], _FIX) from None
         for row, (parsed, mode), tokens, name in zip(batch, parsed_rows, encoded, names, strict=True):
             mask = _build_loss_mask(parsed, tokens, mode, control_tokens, tokenizer, name)

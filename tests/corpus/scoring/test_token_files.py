@@ -139,7 +139,7 @@ def test_only_the_bad_row_of_a_batch_is_named(tmp_path: Path, text: str) -> None
     bad = {"text": f"<|start|>user<|message|>{text}<|end|>"}
     splits = [scored(tmp_path, "math/low", [talk("a"), talk("b") | bad, talk("c")], [1.0, 2.0, 3.0])]
 
-    with pytest.raises(InputError, match="math/low b: "):
+    with pytest.raises(InputError, match=r"math/low b: (?!.*message 1)"):
         build_subsets(tmp_path, splits, {"all": {}}, tokens=True)
 
 
