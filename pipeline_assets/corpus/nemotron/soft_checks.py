@@ -20,11 +20,12 @@ CHECKS: Final = {
 def find_failed_checks(parsed: ParsedText, log: CallLog, declared_names: Container[str] | None) -> list[str]:
     """List the checks that a text fails, as names in `CHECKS`.
 
-    `log` has the text's calls and replies. `declared_names` has the names of the row's tools; None if unknown.
+    `log` has the order of the text's calls and replies. `declared_names` has the names of the row's tools; None if
+    unknown.
     """
     last_calls = itertools.takewhile(bool, (message.is_call for message in reversed(parsed.conversation)))
     answered = [call for call, reply in log.events if reply is not None]
-    called = {name.removeprefix(f"{FUNCTIONS_NAMESPACE}.") for name, _ in log.calls}
+    called = {str(call.recipient).removeprefix(f"{FUNCTIONS_NAMESPACE}.") for call in parsed.calls}
     fails = {
         "undeclared_tool": declared_names is not None and not all(name in declared_names for name in called),
         "reply_order": any(later < earlier for earlier, later in itertools.pairwise(answered)),

@@ -25,6 +25,10 @@ def repeat_line(times: int, line: str = "so") -> dict[str, str]:
 ROWS = {
     "a full talk": ([QUESTION, CALL, reply("four"), ANSWER], []),
     "an unknown tool": ([QUESTION, called({}, name="search"), reply("four"), ANSWER], ["undeclared_tool"]),
+    "a name with the namespace": (
+        [QUESTION, called({}, name="functions.lookup"), reply("four"), ANSWER],
+        ["undeclared_tool"],
+    ),
     "replies in order": ([QUESTION, TWO_CALLS, answer_call(0), answer_call(1), ANSWER], []),
     "replies out of order": ([QUESTION, TWO_CALLS, answer_call(1), answer_call(0), ANSWER], ["reply_order"]),
     "no reply before the answer": ([QUESTION, CALL, ANSWER], ["unanswered_call"]),
@@ -81,5 +85,5 @@ def test_the_inventory_counts_the_same_rows(tmp_path: Path, inventories: Callabl
     counts = {name: inventory["coverage"][name]["rows"] for name in (*names, "prompt_withheld", "train_turns")}
     assert counts == {name: tags.count(f"check:{name}") for name in names} | {"prompt_withheld": 2, "train_turns": 1}
     assert counts["unanswered_call"] == 2
-    assert inventory["messages"]["assistant"]["arguments"] == {"dict": 13}
+    assert inventory["messages"]["assistant"]["arguments"] == {"dict": 14}
     assert inventory["messages"]["(no object)"]["types"] == {"str": 1}
