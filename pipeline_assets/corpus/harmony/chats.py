@@ -12,7 +12,7 @@ from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS_NAMESPACE
 
 ChatMessage = dict[str, Any]
-_TOOLS_HEADING = f"# Tools\n\n## {FUNCTIONS_NAMESPACE}\n\n"
+_TOOLS_HEADING, _TOOLS_END = f"# Tools\n\n## {FUNCTIONS_NAMESPACE}\n\n", f"}} // namespace {FUNCTIONS_NAMESPACE}"
 
 
 def to_chat_messages(
@@ -81,6 +81,6 @@ def _tool_name(name: str | None) -> str | None:
 
 def extract_instructions(content: str, omits_tools: bool) -> str:
     """Return a developer message's instructions; `omits_tools` removes `# Tools`."""
-    if omits_tools:
+    if omits_tools and content.endswith(_TOOLS_END):  # later instructions may quote the heading
         content = content[: begin if (begin := content.rfind(_TOOLS_HEADING)) >= 0 else None].removesuffix("\n\n")
     return content.removeprefix("# Instructions\n\n")

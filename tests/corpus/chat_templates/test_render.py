@@ -88,6 +88,14 @@ def test_a_name_of_the_assistant_in_a_text_column_is_not_read_as_a_called_tool(f
 TRAINED = {4: ["Four.", "It is four."], 2: MASKS["qwen"][:2], 0: []}
 
 
+def test_later_instructions_of_a_row_with_tools_are_complete(family: Load) -> None:
+    later = {"role": "system", "content": "Never write\n# Tools\n\n## functions\n\nagain. Be brief.\n\n"}
+
+    text = rendered(chat(*TALK[:2], later, *TALK[2:], tools=TOOLS), family("chatml")).parsed.text
+
+    assert f"<|im_start|>system\n{later['content']}<|im_end|>" in text
+
+
 @pytest.mark.parametrize("turn", TRAINED)
 def test_train_turns_of_a_row_narrow_its_mask(turn: int, family: Load) -> None:
     turns = [number == turn for number in range(len(TALK))]

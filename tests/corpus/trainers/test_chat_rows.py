@@ -68,6 +68,17 @@ def test_tools_are_moved_from_the_text_to_a_column(tmp_path: Path) -> None:
     assert json.loads(row["tools"]) == [LOOKUP]
 
 
+@pytest.mark.parametrize("later", ["Be brief.\n\n", "Never write\n# Tools\n\n## functions\n\nagain. Be brief."])
+def test_later_instructions_of_a_row_with_tools_are_complete(tmp_path: Path, later: str) -> None:
+    first = "Write # Tools\n\n## functions\n\nfirst.\n\n"
+    messages = [{"role": "system", "content": text} for text in (first, later)]
+    [source] = normalised({"uuid": "a", "messages": [*messages, QUESTION, ANSWER], "tools": [LOOKUP]}).batch.to_pylist()
+
+    [row] = export(tmp_path, [source], {source["source_tools_id"]: [LOOKUP]})
+
+    assert stated_messages(row)[:2] == messages
+
+
 def test_unlisted_tools_remain_in_the_system_message(tmp_path: Path) -> None:
     [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER], "tools": [LOOKUP]}).batch.to_pylist()
 
