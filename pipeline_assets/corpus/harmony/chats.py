@@ -61,7 +61,8 @@ def to_chat_messages(
             parts.append({})
         chat = chats[-1]
         if message.is_call:
-            call, calls = _tool_call(message, f"call_{calls}"), calls + 1
+            # Nine letters and digits, as Mistral's templates require.
+            call, calls = _tool_call(message, f"call{calls:05d}"), calls + 1
             open_calls.append((call["function"]["name"] if calls_by_reply is None else number, call["id"]))
             chat[part] = [*chat.get(part, []), call]
         else:

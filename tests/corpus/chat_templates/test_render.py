@@ -174,6 +174,7 @@ def test_a_template_that_writes_ids_gives_each_reply_the_id_of_its_call(tmp_path
     folder = save_chat_model(tmp_path / "model", "chatml")
     source = (
         "{% for m in messages %}{% for call in m.tool_calls or [] %}"
+        "{% if call.id | length != 9 %}{{ raise_exception('not as Mistral demands') }}{% endif %}"
         "{{ call.id }} {{ call.function.arguments | tojson }}\n"
         "{% endfor %}{{ m.tool_call_id }} {{ m.content }}\n{% endfor %}"
     )
@@ -181,5 +182,6 @@ def test_a_template_that_writes_ids_gives_each_reply_the_id_of_its_call(tmp_path
 
     text = rendered(parallel_calls("y", "x"), load_template(ChatTemplateFiles(folder, "own", DAY))).parsed.text
 
-    lines = ['call_0 {"word": "x"}', 'call_1 {"word": "y"}', "", "call_1 found y", "call_0 found x", "Done.", ""]
+    calls = ['call00000 {"word": "x"}', 'call00001 {"word": "y"}']
+    lines = [*calls, "", "call00001 found y", "call00000 found x", "Done.", ""]
     assert [line.strip() for line in text.split("\n")][1:] == lines

@@ -40,7 +40,7 @@ def stated_messages(row: Row) -> list[Row]:
 
 def calls(*arguments: str) -> list[Row]:
     return [
-        {"id": f"call_{number}", "type": "function", "function": {"name": "lookup", "arguments": call_arguments}}
+        {"id": f"call{number:05d}", "type": "function", "function": {"name": "lookup", "arguments": call_arguments}}
         for number, call_arguments in enumerate(arguments)
     ]
 
@@ -51,7 +51,7 @@ def test_reasoning_calls_and_answer_are_parts_of_messages(tmp_path: Path) -> Non
     assert stated_messages(row) == [
         {"role": "user", "content": "2 + 2?"},
         {"role": "assistant", "content": "", "thinking": "think of four", "tool_calls": calls('{"word": "2 + 2"}')},
-        {"role": "tool", "content": "4", "name": "lookup", "tool_call_id": "call_0"},
+        {"role": "tool", "content": "4", "name": "lookup", "tool_call_id": "call00000"},
         {"role": "assistant", "content": "four"},
     ]
     counted = [[part for part, counts in flags.items() if counts] for flags in row["loss"]]
@@ -123,7 +123,7 @@ def test_replies_name_their_calls_in_order_for_each_tool() -> None:
     chats, _ = chat_messages(parsed, frozenset(), omits_tools=False, skips_system=False)
 
     assert chats[1]["tool_calls"] == calls('{"word": "a"}', '{"word": "b"}')
-    assert [chat["tool_call_id"] for chat in chats] == [None, None, "call_0", "call_1", None]
+    assert [chat["tool_call_id"] for chat in chats] == [None, None, "call00000", "call00001", None]
 
 
 def test_no_body_is_lost_and_each_has_its_part_of_the_loss() -> None:
@@ -141,7 +141,7 @@ def test_no_body_is_lost_and_each_has_its_part_of_the_loss() -> None:
 
     chats, loss = chat_messages(parsed, counting, omits_tools=False, skips_system=False)
 
-    call = {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    call = {"id": "call00000", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     parts = [(chat["thinking"], chat["content"], chat["tool_calls"]) for chat in chats[1:]]
     assert parts == [("t1", "preamble", [call]), ("t2", "", None), ("t3", "", None), (None, "a2", None)]
     counted = [[part for part, counts in flags.items() if counts] for flags in loss]
