@@ -29,6 +29,7 @@ CAPABILITY_PREFIX = "capability"
 EVERY_POOL = "every_pool"  # key of `quotas`
 _VALID_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _INVALID_CHARACTERS = re.compile(r"[^a-z0-9]+")
+_MAX_WORDS_CHARACTERS = 150  # names of files have at most 255 bytes, with prefixes and a hash
 _PLAIN_CAPABILITY_TARGET = re.compile(r"[a-z0-9]+([ _-]+[a-z0-9]+)*")
 
 
@@ -204,9 +205,13 @@ def pool_name_for(capability_target: str) -> str:
     """Return the name of the pool for a capability.
 
     The name consists of `capability` and the words of `capability_target`, in lower case and joined by `_`. If the
-    target has characters such as `+`, a hash is added to the name, so that `C++` and `C` get different names.
+    target has characters such as `+`, a hash is added to the name, so that `C++` and `C` get different names. A long
+    name is cut, and also gets a hash.
     """
     text = " ".join(capability_target.lower().split())
     words = _INVALID_CHARACTERS.sub("_", text).strip("_")
-    code = "" if _PLAIN_CAPABILITY_TARGET.fullmatch(text) else hashlib.sha256(text.encode("utf-8")).hexdigest()[:8]
-    return "_".join(filter(None, (CAPABILITY_PREFIX, words, code)))
+    is_plain = _PLAIN_CAPABILITY_TARGET.fullmatch(text)
+    code = hashlib.sha256((words if is_plain else text).encode("utf-8")).hexdigest()[:8]
+    if is_plain and len(words) <= _MAX_WORDS_CHARACTERS:
+        code = ""
+    return "_".join(filter(None, (CAPABILITY_PREFIX, words[:_MAX_WORDS_CHARACTERS].strip("_"), code)))

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import re
 from pathlib import Path
 
 import polars as pl
@@ -73,6 +74,18 @@ def test_each_capability_has_its_own_pool_for_any_others(tmp_path: Path) -> None
     }
     alone = seal_pools(tmp_path / "alone", {"low": rows_artifact(tmp_path / "alone", rows[2:3])}, recipe)
     assert read_ids(alone) == {"capability_c_cedb1bac": ["row-2"]}
+
+
+def test_a_capability_of_many_words_has_a_short_name(tmp_path: Path) -> None:
+    targets = ["use-a Tool " * 60, "use a tool" + " use-a tool" * 59, "use a tool " * 61, "use a tool? " * 60]
+    rows = [row(number, meta_capability_target=target) for number, target in enumerate(targets)]
+
+    pools = seal_pools(tmp_path, {"low": rows_artifact(tmp_path, rows)}, PoolsRecipe())
+
+    by_ids = {tuple(ids): name for name, ids in read_ids(pools).items() if name.startswith("capability_")}
+    assert sorted(by_ids) == [("row-0", "row-1"), ("row-2",), ("row-3",)]
+    for name in some(by_ids.values()):
+        assert re.fullmatch("capability_(use_a_tool_){13}use_a_t_[0-9a-f]{8}", name)
 
 
 @pytest.mark.parametrize("condition", [condition for rules in DEFAULT_RULES.values() for condition in rules])
