@@ -104,8 +104,10 @@ def _write_packed(job: Job) -> BuildResult:
     [source], seq_len = job.upstream, job.recipe["seq_len"]
     tables = [file.path for file in source.manifest.identity.files if file.path.endswith("/rows.parquet")]
     if not tables:
-        fix = "set `subsets.tokens: true` in its recipe, and run the recipe"
-        raise UsageError("the training subsets have no token files", source.folder, fix)
+        missing, fix = "rows", "widen a rule's percentile or relax its `where`"
+        if source.manifest.identity.files:
+            missing, fix = "token files", "set `tokens: true` in `subsets` of the recipe, or in the file of --rules"
+        raise UsageError(f"the training subsets have no {missing}", source.folder, f"{fix}, and build them again")
     rules = (rule for table in tables for rule in read_columns(source.path(table), ["loss_rule"])["loss_rule"])
     # Padding never counts, and 0 is an id of every chat template's tokenizer.
     is_chat = str(next(rules, "")).startswith(SPAN_RULE_VERSION)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from command_results import Corpusmill, Export, only_line, refused
+from subset_pools import build_subsets, scored, talk
 from tiny_tokenizer import save_tokenizer
 from word_tokenizer import write_tokenizer
 
@@ -84,6 +85,24 @@ def test_wrong_use_is_reported_in_one_line(
     assert refused_line(subsets.folder, "sft", "--seq-len", (1 << 20) + 1) == (
         "--seq-len: must be at most 1048576, got '1048577'; see corpusmill export --help"
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({}, "token files; set `tokens: true` in `subsets` of the recipe, or in the file of --rules"),
+        ({"where": ["meta_domain = 'none'"]}, "rows; widen a rule's percentile or relax its `where`"),
+    ],
+)
+def test_subsets_without_tokens_or_rows_are_told_apart(
+    rule: dict[str, object], message: str, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    splits = [scored(tmp_path / "scores", "chat/train", [talk("a")], [0.1])]
+    folder = build_subsets(tmp_path / "nemotron", splits, {"all": rule}, tokens=bool(rule)).folder
+
+    result = corpusmill("export", folder, "--to", "sft", "--out", tmp_path / "out", "--data", tmp_path)
+
+    assert refused(result) == f"{folder}: the training subsets have no {message}, and build them again"
 
 
 @pytest.mark.parametrize("to", ["hf", "olmo"])
