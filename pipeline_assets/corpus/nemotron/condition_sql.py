@@ -55,9 +55,14 @@ _ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}
 _NODE_ARGUMENTS = {"this", "expression", "expressions", "is_string", "quoted", "negate", "low", "high", "typed", "safe"}
 
 
+def _contains(items: pl.Expr, item: pl.Expr) -> pl.Expr:
+    """Search a list for an item; the result is null if the item is, as in SQL."""
+    return pl.when(item.is_not_null()).then(items.list.contains(item))
+
+
 SQL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ABS": lambda number: number.abs(),
-    "ARRAY_CONTAINS": lambda items, item: items.list.contains(item),
+    "ARRAY_CONTAINS": _contains,
     "ARRAY_LENGTH": lambda items: items.list.len().cast(pl.Int64),
     "CHAR_LENGTH": lambda text: text.str.len_chars().cast(pl.Int64),
     "COALESCE": pl.coalesce,
@@ -183,7 +188,7 @@ def _to_expression(node: exp.Expr, frame: pl.DataFrame, depth: int) -> Any:
         case exp.Is(expression=exp.Boolean()):  # never null, as in SQL
             expression = (truth(node.this) == pl.lit(node.expression.this)).fill_null(False)
         case exp.EQ(expression=exp.Any()):
-            return read(node.expression.this).list.contains(read(node.this))
+            return _contains(read(node.expression.this), read(node.this))
         case exp.Between():
             value = read(node.this)
             return (value >= read(node.args["low"])) & (value <= read(node.args["high"]))

@@ -235,6 +235,15 @@ def test_no_difference_or_product_of_lengths_and_counts_wraps_around(condition: 
     assert rows.select(compile_condition(condition, rows).alias("holds"))["holds"].to_list() == [True]
 
 
+@pytest.mark.parametrize("condition", ["ARRAY_CONTAINS(meta_tags, meta_license)", "meta_license = ANY(meta_tags)"])
+def test_a_search_for_a_missing_value_is_null_also_with_not(condition: str) -> None:
+    row = dict.fromkeys(SCHEMA.names) | {"meta_tags": ["mit"]}
+    rows = pl.DataFrame(pl.from_arrow(pa.Table.from_pylist([row, row | {"meta_license": "mit"}], SCHEMA)))
+
+    for form, expected in ((condition, [None, True]), (f"NOT ({condition})", [None, False])):
+        assert rows.select(compile_condition(form, rows).alias("holds"))["holds"].to_list() == expected
+
+
 def test_trim_removes_all_blanks_like_polars() -> None:
     rows = sample_rows().with_columns(text=pl.lit("\t a \n"))
 

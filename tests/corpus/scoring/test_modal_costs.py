@@ -28,7 +28,7 @@ def test_work_above_the_cost_limit_is_refused_before_the_first_call(
 
     assert line.startswith("mine/train: this split would cost about 8.00, and --cost-limit is 7.99; score fewer rows")
     assert caplog.messages[0] == (
-        "on Modal: mine/train: about 122,400,000 tokens in 1 shards, 2.00 hours of CPUs, cost about 8.00"
+        "on Modal: mine/train: about 122,400,000 tokens in 1 shard, 2.00 hours of CPUs, cost about 8.00"
     )
     assert caplog.messages[1].startswith(
         "on Modal: at 17,000 tokens/s per container, 16 containers at a time; settings: gpu none, "
