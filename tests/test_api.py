@@ -123,7 +123,7 @@ def test_replaced_artifact_is_not_read(copy_root: Callable[[str], Path]) -> None
     folder.rename(folder.with_name("earlier"))
     shutil.copytree(other, folder)
 
-    with pytest.raises(RetryableError, match="the folder was replaced while it was read"):
+    with pytest.raises(RetryableError, match=r"replaced while it was read; open the folder again$"):
         list(documents)
     for opened in (artifact, unread):
         reads: list[Callable[[], object]] = [lambda o=opened: [*o.documents()], opened.table, lambda o=opened: o.rows]

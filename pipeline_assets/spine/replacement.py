@@ -78,12 +78,12 @@ def pin_folder(folder: Path, fix: str = _RETRY_HINT) -> Iterator[PinnedFolder]:
 
 
 @contextlib.contextmanager
-def forbid_replacement(folder: Path) -> Iterator[None]:
+def forbid_replacement(folder: Path, fix: str = _RETRY_HINT) -> Iterator[None]:
     """Raise ReplacedError if the folder is replaced while the block reads its files.
 
-    A missing folder is ignored here; the block reports it.
+    The message ends with `fix`. A missing folder is ignored here; the block reports it.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            stack.enter_context(pin_folder(folder))
+            stack.enter_context(pin_folder(folder, fix))
         yield

@@ -23,6 +23,8 @@ from pipeline_assets.spine.replacement import forbid_replacement, replaced_error
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
+_REOPEN_HINT = "open the folder again"
+
 
 class OpenedArtifact:
     """A sealed artifact: its manifest, rows, documents and traces.
@@ -34,7 +36,7 @@ class OpenedArtifact:
     @check_arguments
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder).absolute()  # so that `os.chdir` does not lose it
-        with forbid_replacement(self.folder):
+        with forbid_replacement(self.folder, _REOPEN_HINT):
             require_manifest(self.folder)  # names a missing folder, and an exported copy, whose files differ
             self.manifest: Manifest = open_artifact(self.folder).manifest
             self._opened_stat = self._manifest_stat()
@@ -62,10 +64,10 @@ class OpenedArtifact:
     @contextlib.contextmanager
     def _open_rows(self) -> Iterator[RowStore]:
         """Yield the row store; RetryableError if the folder was or is being replaced."""
-        with forbid_replacement(self.folder):
+        with forbid_replacement(self.folder, _REOPEN_HINT):
             if self._manifest_stat() != self._opened_stat:
                 require_manifest(self.folder)  # names a folder that was removed
-                raise replaced_error(self.folder, "open the folder again")
+                raise replaced_error(self.folder, _REOPEN_HINT)
             yield self._row_store
 
     @cached_property
