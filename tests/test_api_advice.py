@@ -44,3 +44,13 @@ def test_opened_artifacts_survive_chdir_and_a_removed_folder_is_named(
     shutil.rmtree(corpus.folder)
     with pytest.raises(InputError, match=r": folder not found; pass the folder of a finished artifact$"):
         corpus.table()
+
+
+def test_the_advice_about_a_missing_input_names_no_command_line_option(copy_root: Callable[[str], Path]) -> None:
+    """Traces in Python take no `--data`."""
+    root = copy_root("stage_a")
+    folders = {manifest.kind: folder for folder, manifest in Lineage(root).manifests.items()}
+    shutil.rmtree(folders["stage_a/packed"].parents[1] / "decontaminated")
+
+    with pytest.raises(InputError, match=r"; use the data root that contains it, or build it again from its recipe$"):
+        open_folder(folders["stage_a/packed"]).trace(row=0)

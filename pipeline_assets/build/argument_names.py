@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 from pipeline_assets.build.build_target import REPLACE_OPTION
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.lineage import OTHER_ROOT_HINT
 
 _ARGUMENT_BY_OPTION = {REPLACE_OPTION: "`replace=True`", "pass --data": "pass `data`"}
 _ARGUMENT_BY_OPTION |= {"use --row": "use `row`", "with --row": "with `row`"}
+_ARGUMENT_BY_OPTION |= {OTHER_ROOT_HINT: "use the data root that contains it"}
 
 
 @contextlib.contextmanager
