@@ -64,7 +64,7 @@ def test_output_is_counts_by_reason_then_each_row_with_file_and_line(corpusmill:
 def test_place_can_be_passed_to_trace(corpusmill: Corpusmill, root: Path) -> None:
     [row, _] = json.loads(corpusmill("dropped", step(root, "filtered", "notes"), "--json").stdout)["rows"]
 
-    back = corpusmill("trace", "--source", row["place"].partition(",")[0], "--data", root)
+    back = corpusmill("trace", "--source", row["place"], "--data", root)
 
     assert "document  short-0\n" in back.stdout and "dropped: few_words 1 < 3" in back.stdout
 

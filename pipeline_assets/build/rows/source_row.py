@@ -11,7 +11,8 @@ from pipeline_assets.spine.errors import UsageError
 _HUB_ROW = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]{1,18})")
 _HUB_FILE_START = re.compile(r"[\w-][\w.-]*/[\w.-]+@[^/:]*:")
 _LOCAL_LINE = re.compile(r"(?P<path>.+):(?P<line>[1-9][0-9]{0,17})", re.DOTALL)
-_LOCAL_ROW = re.compile(r"(?P<path>.+)#(?P<row>[0-9]{1,18})", re.DOTALL)
+# `dropped` lists an address with its line: `notes.jsonl#345, line 12 (byte 345)`.
+_LOCAL_ROW = re.compile(r"(?P<path>.+)#(?P<row>[0-9]{1,18})(?:, (?:line|byte) [0-9].*)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
