@@ -27,10 +27,10 @@ def read_yaml(
     try:
         values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        known = sorted(other.stem for other in path.parent.glob("*.yaml") if other != path)
-        fix = f"the folder has {', '.join(known)}" if known else "correct the path"
+        known = {other.stem: other for other in sorted(path.parent.glob("*.yaml")) if other != path}
+        fix = f"the folder has {', '.join(other.name for other in known.values())}" if known else "correct the path"
         if nearest := difflib.get_close_matches(path.stem, known, n=1):
-            fix = f"did you mean {nearest[0]}?"
+            fix = f"did you mean {known[nearest[0]]}?"
         raise UsageError(f"{noun} not found", path, fix) from None
     except ValueError as error:
         raise UsageError(f"not valid YAML ({one_line(error)})", path, "correct that line") from None

@@ -256,8 +256,9 @@ def test_number_or_yes_in_place_of_text_needs_quotes(path: Path, written: str, r
 @pytest.mark.parametrize(
     ("name", "fix"),
     [
-        ("finweb_v1.yaml", "did you mean fineweb_v1?"),
-        ("zebra.yaml", "the folder has books_v2, fineweb_v1"),
+        ("finweb_v1.yaml", "did you mean {folder}/fineweb_v1.yaml?"),
+        ("fineweb_v1", "did you mean {folder}/fineweb_v1.yaml?"),
+        ("zebra.yaml", "the folder has books_v2.yaml, fineweb_v1.yaml"),
         ("no folder/zebra.yaml", "correct the path"),
         ("broken/link.yaml", "correct the path"),
     ],
@@ -269,7 +270,7 @@ def test_missing_file_is_reported_with_the_nearest_recipe_or_all(path: Path, nam
 
     error = refusal(path.parent / name)
 
-    assert (error.what, error.fix) == ("recipe not found", fix)
+    assert (error.what, error.fix) == ("recipe not found", fix.format(folder=path.parent))
 
 
 def test_folder_is_not_a_recipe(tmp_path: Path) -> None:
