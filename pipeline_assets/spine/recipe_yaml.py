@@ -21,11 +21,17 @@ _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {
 
 
 def read_yaml(
-    path: Path, noun: str = "recipe", empty_fix: str = "write one: manifests/recipes and docs have examples"
+    path: Path,
+    noun: str = "recipe",
+    empty_fix: str = "write one: manifests/recipes and docs have examples",
+    numbers_are_text: bool = False,
 ) -> dict[str, object]:
-    """Read a YAML file (called `noun` in errors) as a mapping; UsageError if invalid."""
+    """Read a YAML file (called `noun` in errors) as a mapping; UsageError if invalid.
+
+    If `numbers_are_text`, numbers are returned as they are written.
+    """
     try:
-        values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"))
+        values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"), numbers_are_text)
     except (FileNotFoundError, NotADirectoryError):
         known = {other.stem: other for other in sorted(path.parent.glob("*.yaml")) if other != path}
         fix = f"the folder has {', '.join(other.name for other in known.values())}" if known else "correct the path"
@@ -99,11 +105,11 @@ def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]
     return [(position, item) for position, item in enumerate(items) if isinstance(item, Mapping)]
 
 
-def parse_yaml(text: str) -> object:
+def parse_yaml(text: str, numbers_are_text: bool = False) -> object:
     """Parse a YAML text; raise ValueError if it is invalid or exceeds a limit."""
     try:
         _raise_if_too_deep(text)
-        loader = _Loader(text)  # rejects control characters
+        loader = (_TextLoader if numbers_are_text else _Loader)(text)  # rejects control characters
         node = loader.get_single_node()
         if node is None:
             return None
@@ -128,6 +134,7 @@ _ODD_TAG_ERRORS = (LookupError, TypeError, AttributeError, RecursionError)
 _NON_DECIMAL_NUMBER = re.compile(r"[-+]?(0[0-7_]+$|[0-9_]+:)")
 # libyaml's loader is three times as fast
 _Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+_TextLoader: Any = type("_TextLoader", (_Loader,), {})
 
 
 def _construct_float(loader: Any, node: yaml.ScalarNode) -> float | str:
@@ -159,6 +166,8 @@ def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int | str:
 
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
+for _tag in ("float", "int"):
+    _TextLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_scalar)
 
 
 def _raise_if_too_deep(text: str) -> None:

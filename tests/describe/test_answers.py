@@ -61,6 +61,13 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, folder: Path, tmp_path: P
     )
 
 
+@pytest.mark.parametrize("text", ["1.10", "1_000_000", "0x1F", "1e3", "0123"])
+def test_number_is_answered_as_it_is_written(tmp_path: Path, text: str) -> None:
+    """A model of the version 1.10 is not one of the version 1.1."""
+    (tmp_path / "answers.yaml").write_text(f"model: {text}\n")
+    assert read_answers(tmp_path / "answers.yaml") == {"model": text}
+
+
 @pytest.mark.parametrize(
     "text", ["MIT", "MIT AND (Apache-2.0+ OR CC0-1.0)", "((A OR B) AND C) OR LicenseRef-x", "A WITH B"]
 )

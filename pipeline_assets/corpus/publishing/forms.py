@@ -42,7 +42,8 @@ def load_disclosures() -> Any:
 def read_answers(path: Path) -> dict[str, str]:
     """Return a file's non-empty answers by key; UsageError for a wrong key or value."""
     questions, answers = load_disclosures()["questions"], dict[str, str]()
-    for key, value in read_yaml(path, "questionnaire file", "`--as answers` prints all questions").items():
+    written = read_yaml(path, "questionnaire file", "`--as answers` prints all questions", numbers_are_text=True)
+    for key, value in written.items():
         if key not in questions:
             near = difflib.get_close_matches(str(key), questions, n=1)
             fix = f"did you mean `{near[0]}`?" if near else "`--as answers` prints all questions"
