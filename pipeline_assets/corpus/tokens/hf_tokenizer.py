@@ -126,8 +126,8 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "p
     special = {token["content"]: int(token["id"]) for token in added if token["special"]}
     if recipe.end_of_document not in special:
         what = f"{recipe.end_of_document!r} is not a special token of {path.name}"
-        known = ", ".join(list(special)[:5]) or "none"
-        fix = f"name the token that ends a document; it has {known}"
+        known = ", ".join(list(special)[:5])
+        fix = f"name the token that ends a document; it has {known}" if known else "use a file with special tokens"
         raise UsageError(what, RecipeKey(f"{section}.end_of_document"), fix)
     end, model = special[recipe.end_of_document], content["model"]
     unknown = model.get("unk_id")  # id of text that the vocabulary lacks; -1 if missing

@@ -185,6 +185,13 @@ def test_an_end_other_than_a_special_token_is_refused_with_the_existing_ones(loa
     )
 
 
+def test_a_file_without_special_tokens_is_refused_with_advice_for_another_file(load_hf: Load) -> None:
+    assert refusal(lambda: load_hf(hf_content(added_tokens=[])), UsageError) == (
+        "pack.tokenizer.end_of_document: '<end>' is not a special token of tokenizer.json; "
+        "use a file with special tokens"
+    )
+
+
 def test_only_the_shipped_tokenizer_needs_no_file() -> None:
     shipped = load_tokenizer(TokenizerFile(HarmonyRecipe(family="o200k_harmony", sha256=VOCABULARY_SHA256)))
 
