@@ -31,8 +31,9 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.compression import ZSTD, decompress
 from pipeline_assets.corpus.formats.npy_header import read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
-from pipeline_assets.spine.replacement import PinnedFolder, pin_folder
+from pipeline_assets.spine.replacement import PinnedFolder, pin_folder, replaced_error
 
 INPUT_IDS_FILE, META_FILE, INDEX_FILE, DOCUMENTS_FILE = (
     "input_ids.mmap",
@@ -185,7 +186,8 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
         with pin_folder(folder, _RETRY_HINT) as pinned:
             return _load_packed_set(pinned, digest)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError("folder not found", folder, _FOLDER_FIX) from None
+        require_folder(folder, _FOLDER_FIX)
+        raise replaced_error(folder, _RETRY_HINT) from None
 
 
 def _load_packed_set(pinned: PinnedFolder, digest: str | None) -> PackedSet:

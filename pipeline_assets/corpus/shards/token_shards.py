@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, read_pinned_manifest
 from pipeline_assets.corpus.formats.npy_header import NpyHeader, read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent
 from pipeline_assets.spine.replacement import PinnedFolder, pin_folder, replaced_error
 
@@ -148,7 +149,8 @@ def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
             dtype, seq_len = np.dtype(decisions["dtype"]).newbyteorder("<"), decisions["seq_len"]
             files = tuple(_shard_file(pinned, file, dtype, seq_len) for file in shard_files)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError("folder not found", folder, _FOLDER_FIX) from None
+        require_folder(folder, _FOLDER_FIX)
+        raise replaced_error(folder, _REOPEN_HINT) from None
     return TokenShards(
         folder=folder,
         digest=manifest.digest,

@@ -185,6 +185,11 @@ def test_a_damaged_line_of_the_index_names_its_row(folder: Path) -> None:
         open_packed(folder).segments(1)
 
 
+def test_path_of_a_file_is_not_called_a_missing_folder(folder: Path) -> None:
+    with pytest.raises(InputError, match=f"{META_FILE}: expected a folder, got a file; choose the folder of a packed"):
+        open_packed(folder / META_FILE)
+
+
 @pytest.mark.parametrize("name", [META_FILE, INPUT_IDS_FILE, INDEX_FILE])
 def test_missing_file_is_an_error_that_names_it(folder: Path, name: str) -> None:
     (folder / name).unlink()

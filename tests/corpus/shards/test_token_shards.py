@@ -91,7 +91,9 @@ def test_files_are_mapped_again_beyond_the_limit(shards: TokenShards, monkeypatc
 
 
 def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     assert "folder not found" in refusal(lambda: open_shards(tmp_path / "gone"), InputError)
+    assert "expected a folder, got a file" in refusal(lambda: open_shards(tmp_path / "file"), InputError)
     assert "no sealed artifact found" in refusal(lambda: open_shards(tmp_path), InputError)
 
 
