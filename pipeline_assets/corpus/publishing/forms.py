@@ -4,6 +4,7 @@ The shipped folder `manifests/forms` has a template for each standard. Its `disc
 require, and the questions that no manifest can answer.
 """
 
+import datetime
 import difflib
 import functools
 import json
@@ -26,7 +27,7 @@ for _ in range(4):  # levels of parentheses
     _LICENCE_PATTERN = rf"{_operand}( +(AND|OR) +{_operand})*"
 _ANSWER_RULES = {
     "licence": (_LICENCE_PATTERN, "an SPDX expression, such as `MIT`, `CC-BY-4.0 AND MIT` or `LicenseRef-NAME`"),
-    "date_published": (r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date YYYY-MM-DD"),
+    "date_published": (r"\d{4}-\d\d-\d\d", "a date YYYY-MM-DD"),
     "url": (r"https?://[^\s<>]+", "a URL such as https://example.org/data"),
     "version": (r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?", "MAJOR.MINOR.PATCH, such as 1.0.0"),
     "small_provider": ("yes|no", "yes or no"),
@@ -50,10 +51,19 @@ def read_answers(path: Path) -> dict[str, str]:
             raise UsageError(f"no question has the key `{key}`", path, fix)
         text = ("no", "yes")[value] if isinstance(value, bool) else "" if value is None else str(value).strip()
         pattern, rule = _ANSWER_RULES.get(key, (r"[\s\S]*", "text"))
-        if isinstance(value, dict | list) or not re.fullmatch(f"({pattern})?", text):
+        is_valid = re.fullmatch(f"({pattern})?", text) and (key != "date_published" or not text or _is_day(text))
+        if isinstance(value, dict | list) or not is_valid:
             raise UsageError(f"`{key}` must be {rule}, got {text[:80]!r}", path, "correct that line")
         answers |= {key: text} if text else {}
     return answers
+
+
+def _is_day(iso_date: str) -> bool:
+    """Check whether a date is in the calendar, unlike 2026-02-30."""
+    try:
+        return bool(datetime.date.fromisoformat(iso_date))
+    except ValueError:
+        return False
 
 
 def render_standard(standard: str, description: Description) -> str:
