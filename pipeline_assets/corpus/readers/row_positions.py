@@ -68,7 +68,8 @@ def locate_line(file: SourceFile, line: int) -> int:
             offset += len(block)
             is_cut_off = not block.endswith(b"\n")
     # The last line may lack a newline.
-    what = f"line {line:,} not found; the file has {line - 1 - remaining + is_cut_off:,} lines"
+    count = line - 1 - remaining + is_cut_off
+    what = f"line {line:,} not found; the file has {count:,} line{'s' * (count != 1)}"
     raise UsageError(what, file.path, "use a line number in this range")
 
 

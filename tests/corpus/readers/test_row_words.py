@@ -65,7 +65,8 @@ def test_line_numbers_and_positions_are_inverse(
 
     assert [locate_line(file, number + 1) for number in range(len(lines))] == starts
     assert [line_number(file, position) for position in starts] == list(range(1, len(lines) + 1))
-    with pytest.raises(UsageError, match=f"line {len(lines) + 1} not found; the file has {len(lines)} lines"):
+    counted = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+    with pytest.raises(UsageError, match=f"line {len(lines) + 1} not found; the file has {counted};"):
         locate_line(file, len(lines) + 1)
 
 
