@@ -24,14 +24,14 @@ def read_yaml(
     path: Path,
     noun: str = "recipe",
     empty_fix: str = "write one: manifests/recipes and docs have examples",
-    numbers_are_text: bool = False,
+    as_text: bool = False,
 ) -> dict[str, object]:
     """Read a YAML file (called `noun` in errors) as a mapping; UsageError if invalid.
 
-    If `numbers_are_text`, numbers are returned as they are written.
+    If `as_text`, numbers and booleans are returned as they are written.
     """
     try:
-        values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"), numbers_are_text)
+        values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"), as_text)
     except (FileNotFoundError, NotADirectoryError):
         known = {other.stem: other for other in sorted(path.parent.glob("*.yaml")) if other != path}
         fix = f"the folder has {', '.join(other.name for other in known.values())}" if known else "correct the path"
@@ -105,11 +105,11 @@ def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]
     return [(position, item) for position, item in enumerate(items) if isinstance(item, Mapping)]
 
 
-def parse_yaml(text: str, numbers_are_text: bool = False) -> object:
+def parse_yaml(text: str, as_text: bool = False) -> object:
     """Parse a YAML text; raise ValueError if it is invalid or exceeds a limit."""
     try:
         _raise_if_too_deep(text)
-        loader = (_TextLoader if numbers_are_text else _Loader)(text)  # rejects control characters
+        loader = (_TextLoader if as_text else _Loader)(text)  # rejects control characters
         node = loader.get_single_node()
         if node is None:
             return None
@@ -166,7 +166,7 @@ def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int | str:
 
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
-for _tag in ("float", "int"):
+for _tag in ("bool", "float", "int"):
     _TextLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_scalar)
 
 

@@ -43,13 +43,13 @@ def load_disclosures() -> Any:
 def read_answers(path: Path) -> dict[str, str]:
     """Return a file's non-empty answers by key; UsageError for a wrong key or value."""
     questions, answers = load_disclosures()["questions"], dict[str, str]()
-    written = read_yaml(path, "questionnaire file", "`--as answers` prints all questions", numbers_are_text=True)
+    written = read_yaml(path, "questionnaire file", "`--as answers` prints all questions", as_text=True)
     for key, value in written.items():
         if key not in questions:
             near = difflib.get_close_matches(str(key), questions, n=1)
             fix = f"did you mean `{near[0]}`?" if near else "`--as answers` prints all questions"
             raise UsageError(f"no question has the key `{key}`", path, fix)
-        text = ("no", "yes")[value] if isinstance(value, bool) else "" if value is None else str(value).strip()
+        text = "" if value is None else str(value).strip()
         pattern, rule = _ANSWER_RULES.get(key, (r"[\s\S]*", "text"))
         is_valid = re.fullmatch(f"({pattern})?", text) and (key != "date_published" or not text or _is_day(text))
         if isinstance(value, dict | list) or not is_valid:
