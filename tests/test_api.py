@@ -182,6 +182,7 @@ def test_arguments_of_opened_artifacts_are_checked_by_type(demo_root: Path) -> N
     wrong: list[tuple[Callable[..., object], dict[str, object], str]] = [
         (open_folder, {"folder": 5}, "folder: must be a path or text, got 5"),
         (open_folder, {"folder": ""}, "folder: must not be empty"),
+        (open_folder, {"folder": "a\0b"}, "folder: must not have a NUL character"),
         (train.trace, {"row": True}, "row: must be an integer or None, got True"),
         (train.trace, {"token": "9"}, "token: must be an integer or None, got '9'"),
         (train.trace, {"doc_id": 9}, "doc_id: must be text or None, got 9"),
@@ -348,3 +349,7 @@ def test_missing_column_is_reported_with_the_existing_columns(demo_root: Path) -
 
     with pytest.raises(UsageError, match=r"no column 'texts'; choose one of: text, source, .*meta\.title"):
         open_folder(corpus).plot("texts")
+
+
+def test_completion_offers_names_that_are_not_imported_yet() -> None:
+    assert set(corpusmill.__all__) <= set(dir(corpusmill))

@@ -21,8 +21,8 @@ R = TypeVar("R")
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that it raises UsageError for an argument of a wrong type.
 
-    An annotation must be a class, a union of classes, or a `Literal`. A bool is not a valid `int`, and an empty text is
-    not a valid path. Parameters with a `Literal` or without an annotation are not checked.
+    An annotation must be a class, a union of classes, or a `Literal`. A bool is not a valid `int`; a text that is empty
+    or has a NUL character is not a valid path. Parameters with a `Literal` or without an annotation are not checked.
     """
     signature = inspect.signature(function)
 
@@ -33,8 +33,10 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
             types = get_args(annotation) or (annotation,)
             if get_origin(annotation) is Literal:  # the function checks its values
                 continue
-            if isinstance(value, str) and not value and Path in types:  # pathlib reads it as the current folder
-                raise UsageError("must not be empty", name, "correct it")
+            if isinstance(value, str) and Path in types and (not value or "\0" in value):
+                # pathlib would read an empty text as the current folder
+                what = "must not have a NUL character" if value else "must not be empty"
+                raise UsageError(what, name, "correct it")
             if annotation is not inspect.Parameter.empty and not any(_is_instance(kind, value) for kind in types):
                 expected = " or ".join(_TYPE_NAMES.get(kind, f"a {kind.__name__}") for kind in types)
                 text = repr(value)

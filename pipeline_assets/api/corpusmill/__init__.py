@@ -110,3 +110,8 @@ def __getattr__(name: str) -> Any:
             raise ModuleNotFoundError(f"{name} needs torch; {fix}", name="torch") from None
         return getattr(batching, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List all names, also those that are imported on their first use."""
+    return sorted({*globals(), *__all__})
