@@ -102,8 +102,8 @@ def test_other_filters_of_the_same_documents_are_listed_with_their_effects(
 
     assert result.returncode == 1
     assert lines_between(result, "recipe") == [
-        "filters.length.max_characters: None → 140",
-        "filters.length.min_words: 5 → None",
+        "filters.length.max_characters: added 140",
+        "filters.length.min_words: removed 5",
     ]
     assert "made from" not in result.stdout
     assert counted["ledger.in"] == (40, 40)

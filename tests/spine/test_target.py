@@ -89,7 +89,7 @@ def test_current_artifact_is_not_touched_and_opens_during_another_build(tmp_path
     [
         ({"recipe": {"language": "french"}}, "the recipe changed (`language`: english → french)"),
         # Commands replace marked keys with options, and `name` with the option for the name of a recipe.
-        ({"recipe": {"language": "english", "name": "model"}}, "the recipe changed (name: None → model)"),
+        ({"recipe": {"language": "english", "name": "model"}}, "the recipe changed (name: added model)"),
         (
             {"kind": unknown_kind("words/parts", StageVersion("words", 2))},
             "built by words version 1, the program has words version 2",
@@ -226,12 +226,12 @@ def test_changed_members_are_resealed_without_replace(tmp_path: Path) -> None:
         ({}, {}, {}),
         ({"a": 1}, {"a": 1}, {}),
         ({"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": "1 → 2"}),
-        ({"a": 1}, {}, {"a": "1 → None"}),
+        ({"a": 1}, {}, {"a": "removed 1"}),
         ({"s": {"x": 1, "y": 2}}, {"s": {"x": 1, "y": 3}}, {"s.y": "2 → 3"}),
-        ({"s": None}, {"s": {"x": 1, "y": None}}, {"s.x": "None → 1"}),
-        ({"s": {"x": 1}}, {}, {"s.x": "1 → None"}),
-        ({"s": None}, {"s": {}}, {"s": "None → {}"}),
-        (dict.fromkeys("hgfedcba", 1), {}, dict.fromkeys("abcdefgh", "1 → None")),
+        ({"s": None}, {"s": {"x": 1, "y": None}}, {"s.x": "added 1"}),
+        ({"s": {"x": 1}}, {}, {"s.x": "removed 1"}),
+        ({"s": None}, {"s": {}}, {"s": "added {}"}),
+        (dict.fromkeys("hgfedcba", 1), {}, dict.fromkeys("abcdefgh", "removed 1")),
         (
             {"s": {"files": ["config.json", *(f"part-{number}.jsonl" for number in range(9))]}},
             {"s": {"files": [*(f"part-{number}.jsonl" for number in range(10)), "new.jsonl"]}},
@@ -246,7 +246,7 @@ def test_changed_members_are_resealed_without_replace(tmp_path: Path) -> None:
         ({"s": {"x": 1}, "a": 1}, {"s": "none", "a": 2}, {"a": "1 → 2", "s": "{'x': 1} → none"}),
     ],
 )
-def test_changed_keys_are_dotted_names_with_both_values(
+def test_changed_keys_are_dotted_names_with_their_values(
     old: dict[str, object], new: dict[str, object], changed: dict[str, str]
 ) -> None:
     assert list(changed_keys(old, new).items()) == list(changed.items())  # sorted

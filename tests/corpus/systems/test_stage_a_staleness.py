@@ -41,7 +41,7 @@ class TestStaleness:
         states = self.states()
 
         assert list(states) == ["stage_a/filtered/letters"]
-        assert states["stage_a/filtered/letters"] == "stale: the recipe changed (`filters.length.min_words`: None → 1)"
+        assert states["stage_a/filtered/letters"] == "stale: the recipe changed (`filters.length.min_words`: added 1)"
         assert self.rebuild_changed() == ["stage_a/filtered/letters", "stage_a/report"]
 
     def test_a_moved_folder_changes_nothing_and_is_read_from_its_new_path(self) -> None:
