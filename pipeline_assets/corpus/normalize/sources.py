@@ -25,6 +25,7 @@ from pipeline_assets.spine.key_types import MaxRejectShare, Name, Patterns, spli
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
+from pipeline_assets.spine.sealed_folder import find_artifact_above
 from pipeline_assets.spine.section import RecipeSection
 
 _LICENCE_TEXTS = "licence_texts"
@@ -51,8 +52,9 @@ class OutputsSection(RecipeSection):
     @classmethod
     def _check_normalized_dir(cls, folder: str | None) -> str | None:
         path = Path("stage_a/NAME/normalized" if folder is None else folder)
-        if path.parts[:1] != ("stage_a",) or ".." in path.parts or len(path.parts) < 2:
-            raise ValueError("must be a folder below stage_a/, such as stage_a/NAME/normalized")
+        is_visible = not any(part.startswith(".") for part in path.parts)  # scans of artifacts skip hidden folders
+        if path.parts[:1] != ("stage_a",) or not is_visible or len(path.parts) < 2:
+            raise ValueError("must be a visible folder below stage_a/, such as stage_a/NAME/normalized")
         return folder
 
 
@@ -226,12 +228,16 @@ def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) ->
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProblem]:
     """Yield errors for missing folders, files and columns, and unpinned filter files.
 
-    For a source or evaluation set that is in an object store or already listed, only the filter files are checked.
-    `recipe` is the content of a recipe file, which need not be valid.
+    The folder of normalized sources must not be inside a sealed artifact, which these sources would damage. For a
+    source or evaluation set that is in an object store or already listed, only the filter files are checked. `recipe`
+    is the content of a recipe file, which need not be valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))
     artifacts = root / (Path(normalized).parent if isinstance(normalized, str) else own)
+    if isinstance(normalized, str) and (artifact := find_artifact_above(root / normalized / MANIFEST_FILE)) is not None:
+        what = f"the folder is inside the sealed artifact {artifact}"
+        yield RecipeProblem(("outputs", "normalized_dir"), what, "choose another folder")
     for keys, step, name in (
         (("sources",), "raw", "source"),
         (("decontamination", "evaluation"), "evaluation", "name"),

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from recipe_errors import errors, read_error_lines
-from stage_a_build import local_source, parse_recipe
+from stage_a_build import local_source, normalize, parse_recipe
 
 from pipeline_assets.corpus.normalize.sources import check_folders
 from pipeline_assets.corpus.packing.recipe import PackSection
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
@@ -98,6 +99,20 @@ def test_files_are_checked_as_far_as_the_recipe_describes_them(changes: dict[str
     assert [error.what for error in found] == (
         [f"{section['path']}: the pattern '.' matches only folders"] if changes.get("files") == ["."] else []
     )
+
+
+def test_folder_of_normalised_sources_inside_a_sealed_artifact_is_refused(tmp_path: Path) -> None:
+    """Its files would count as damage of that artifact."""
+    section = local_source(tmp_path, "notes", [{"text": "A text.", "key": "a"}])
+    sealed = normalize(parse_recipe(section), tmp_path).folder
+    folders = [sealed, sealed / "more", sealed.parent / "other"]
+    outputs = [{"normalized_dir": str(folder.relative_to(tmp_path))} for folder in folders]
+
+    found = [[*check_folders({"sources": [section], "outputs": output}, tmp_path)] for output in outputs]
+
+    what = f"the folder is inside the sealed artifact {sealed}"
+    refused = [RecipeProblem(("outputs", "normalized_dir"), what, "choose another folder")]
+    assert found == [refused, refused, []]
 
 
 def test_recipe_sections_of_a_wrong_type_are_reported_once(tmp_path: Path) -> None:

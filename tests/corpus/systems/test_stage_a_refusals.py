@@ -168,11 +168,13 @@ def test_inconsistent_sections_are_refused_with_the_line_to_correct(
     assert (error.what, error.fix, read_line(error, tmp_path)) == (what, fix, line)
 
 
-@pytest.mark.parametrize("folder", ["", ".", "stage_a", "/stage_a/normalized", "stage_a/../x/y", "corpora/x"])
-def test_the_folder_of_normalised_sources_must_be_below_stage_a(folder: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "folder", ["", ".", "stage_a", "/stage_a/normalized", "stage_a/../x/y", "corpora/x", "stage_a/x/.y", "stage_a/.x/y"]
+)
+def test_the_folder_of_normalised_sources_must_be_a_visible_one_below_stage_a(folder: str, tmp_path: Path) -> None:
     [error] = errors(lambda: recipe_with(tmp_path, lambda content: content.update(outputs={"normalized_dir": folder})))
 
-    rule = "must be a folder below stage_a/, such as stage_a/NAME/normalized"
+    rule = "must be a visible folder below stage_a/, such as stage_a/NAME/normalized"
     assert error.what == f"`outputs.normalized_dir` {rule}, got {folder!r}"
 
 
