@@ -11,6 +11,7 @@ import pydantic
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import Name
+from pipeline_assets.spine.recipe_errors import section_types_in
 from pipeline_assets.spine.recipe_validation import RecipeProblem, validate_section
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.section import RecipeSection
@@ -64,8 +65,14 @@ class Recipe(RecipeSection):
         if self._name_in_file not in (None, self.name):
             yield f"`name` is folded to lower case: {self._name_in_file} becomes {self.name}"
         for name in sorted(self.model_fields_set):
-            if getattr(self, name) is type(self).model_fields[name].default is None:
-                yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
+            field = type(self).model_fields[name]
+            if getattr(self, name) is field.default is None:
+                sections = [section.model_fields.values() for section in section_types_in(field.annotation)]
+                has_defaults = any(not any(key.is_required() for key in keys) for keys in sections)
+                fix = (
+                    f"to request it with all defaults, write `{name}: {{}}`" if has_defaults else "set it, or remove it"
+                )
+                yield f"`{name}` is empty and has no effect; {fix}"
 
     def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if builds of `targets` lack a usable local file or a library.

@@ -89,6 +89,9 @@ def test_sections_without_effect_cause_a_warning(tmp_path: Path) -> None:
     assert [*parse_recipe(notes, dedup=None).warnings()] == [
         "`dedup` is empty and has no effect; to request it with all defaults, write `dedup: {}`"
     ]
+    assert [*parse_recipe(notes, max_removed=None).warnings()] == [  # {} lacks a required key
+        "`max_removed` is empty and has no effect; set it, or remove it"
+    ]
 
 
 def test_the_shipped_recipe_is_read_and_has_no_folder_twice() -> None:
