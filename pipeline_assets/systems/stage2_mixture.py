@@ -87,6 +87,12 @@ class Stage2Recipe(Recipe):
             yield RecipeProblem(("segments",), "`segments` requires `shards`", fix)
         if not values.get("sources") and values.get("mixture") is None:
             yield RecipeProblem(("name",), "the recipe has no `sources`", "add at least one")
+        if values.get("mixture") is not None and values.get("segments") is None:
+            fix = "add `segments`, or remove `mixture`"
+            yield RecipeProblem(("mixture",), "`mixture` has no effect without `segments`", fix)
+        if values.get("mixture") is not None and values.get("shards") is not None:
+            what = "both `mixture` and `shards` have shards for `segments`"
+            yield RecipeProblem(("mixture",), what, "remove one of them")
 
     def final_targets(self) -> list[Target]:
         kept = {source.source: self._filtered_target(source) for source in self.sources}

@@ -192,6 +192,11 @@ def test_each_corpus_is_sampled_by_its_share(built: dict[str, Artifact]) -> None
         (lambda recipe: recipe["sources"][0].update(source=["web"], license_tag="unknown"), "must be text, got"),
         (lambda recipe: recipe.pop("tokenizer"), "`shards` requires `tokenizer`"),
         (lambda recipe: recipe.pop("shards"), "`segments` requires `shards`"),
+        (lambda recipe: recipe.update(mixture="x"), "both `mixture` and `shards` have shards for `segments`"),
+        (
+            lambda recipe: recipe.update(mixture="x", segments=None, shards=None),
+            "`mixture` has no effect without `segm",
+        ),
         (lambda recipe: recipe["sources"][0].update(revision="main"), "a revision must be a commit"),
     ],
 )
