@@ -31,7 +31,8 @@ def read_yaml(
     If `as_text`, numbers and booleans are returned as they are written.
     """
     try:
-        values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"), as_text)
+        text = replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8")
+        values = parse_yaml(text, text_keys=True, as_text=as_text)
     except (FileNotFoundError, NotADirectoryError):
         known = {other.stem: other for other in sorted(path.parent.glob("*.yaml")) if other != path}
         fix = f"the folder has {', '.join(other.name for other in known.values())}" if known else "correct the path"
@@ -105,15 +106,19 @@ def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]
     return [(position, item) for position, item in enumerate(items) if isinstance(item, Mapping)]
 
 
-def parse_yaml(text: str, as_text: bool = False) -> object:
-    """Parse a YAML text; raise ValueError if it is invalid or exceeds a limit."""
+def parse_yaml(text: str, text_keys: bool = False, as_text: bool = False) -> object:
+    """Parse a YAML text; raise ValueError if it is invalid or exceeds a limit.
+
+    With `text_keys`, a key that is not text, such as `no`, is an error. With `as_text`, numbers and booleans are
+    returned as they are written.
+    """
     try:
         _raise_if_too_deep(text)
         loader = (_TextLoader if as_text else _Loader)(text)  # rejects control characters
         node = loader.get_single_node()
         if node is None:
             return None
-        _raise_if_too_large(node)
+        _raise_if_too_large(node, text_keys)
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         raise ValueError(_describe_mistake(error)) from None
@@ -179,10 +184,10 @@ def _raise_if_too_deep(text: str) -> None:
             raise ValueError(_LIMITS_EXCEEDED)
 
 
-def _raise_if_too_large(node: yaml.Node) -> None:
+def _raise_if_too_large(node: yaml.Node, text_keys: bool) -> None:
     """Raise ValueError if a document has too many values or levels, or a huge number.
 
-    Aliases count as if they were written out. A repeated key is an error, too.
+    Aliases count as if they were written out. `_check_keys` may raise ValueError, too.
     """
     waiting = [(node, 0)]
     for _ in range(_MAX_VALUES):
@@ -192,17 +197,24 @@ def _raise_if_too_large(node: yaml.Node) -> None:
         if depth > _MAX_DEPTH or (node.tag.endswith(":int") and len(node.value) > _MAX_DIGITS):
             break
         if isinstance(node, yaml.MappingNode):
-            _reject_duplicate_keys(node)
+            _check_keys(node, text_keys)
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
         waiting += [(part, depth + 1) for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
     raise ValueError(_LIMITS_EXCEEDED)
 
 
-def _reject_duplicate_keys(mapping: yaml.MappingNode) -> None:
-    """Raise ValueError for a repeated key; PyYAML would silently use the last value."""
+def _check_keys(mapping: yaml.MappingNode, text_keys: bool) -> None:
+    """Raise ValueError for a repeated key, and with `text_keys` for one that is not text.
+
+    Of a repeated key, PyYAML would silently use the last value.
+    """
     seen: set[tuple[str, str]] = set()
     for name, _ in mapping.value:
         if isinstance(name, yaml.ScalarNode) and name.tag != "tag:yaml.org,2002:merge":
+            if text_keys and not name.tag.endswith(":str"):
+                raise ValueError(
+                    f"line {name.start_mark.line + 1}: the key `{name.value}` is not text; put it in quotes"
+                )
             if (name.tag, name.value) in seen:
                 raise ValueError(f"line {name.start_mark.line + 1} repeats the key `{name.value}`")
             seen.add((name.tag, name.value))
