@@ -180,7 +180,7 @@ def test_errors_of_a_schedule_file_name_the_key(notes_root: Path) -> None:
 
     (notes_root / "schedules.yaml").write_text("schedules:\n  # - {name: nightly}\n")
     [error] = read_schedules(notes_root)[1]
-    assert (error.what, error.fix) == ("`schedules` must be a list, got None", "list entries, or write []")
+    assert (error.what, error.fix) == ("`schedules` must be a list, got None", "list its entries")
 
 
 def test_an_error_in_a_schedule_keeps_the_others(notes_root: Path) -> None:

@@ -115,7 +115,7 @@ def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], 
         case "tuple_type":
             value = problem["input"]
             example = json.dumps(value, ensure_ascii=False, default=str)  # a date is text
-            fix = "list entries, or write []" if value is None else f"write [{example}]"
+            fix = "list its entries" if value is None else f"write [{example}]"
             return UsageError(f"`{name}` must be a list, got {_preview_value(value)}", place, fix)
         case "model_type" | "dict_type" | "mapping_type":
             what = f"`{name}` must be a mapping, got {_preview_value(problem['input'])}"
