@@ -7,7 +7,7 @@ would empty a Japanese source, and so would a minimum number of words between sp
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import pydantic
 
@@ -16,7 +16,8 @@ from pipeline_assets.corpus.filters.language import LanguageRecipe
 from pipeline_assets.corpus.filters.own_step import PythonStep
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles, PinnedFile
 from pipeline_assets.spine.key_types import Decimal, Share, text_rule
-from pipeline_assets.spine.section import RecipeSection
+from pipeline_assets.spine.recipe_validation import reject_duplicates
+from pipeline_assets.spine.section import EffectSection, RecipeSection
 
 _MAX_SHARE_CHARACTERS = 11  # nine decimals: 10**9 times any number of windows fits in 64 bits
 _PHRASE_RULE = "a phrase must not be empty, begin or end with a blank, or contain a line feed"
@@ -44,21 +45,7 @@ class WindowRecipe(RecipeSection):
     ] = "0.5"
 
 
-class _LimitSection(RecipeSection):
-    """Section of optional limits; a recipe must set at least one of them."""
-
-    NON_LIMIT_KEYS: ClassVar[frozenset[str]] = frozenset()  # keys that are not limits
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _require_limit(cls, content: object) -> object:
-        if isinstance(content, Mapping) and content.keys() <= cls.NON_LIMIT_KEYS:
-            limit = next(name for name in cls.model_fields if name not in cls.NON_LIMIT_KEYS)
-            raise ValueError(f"has no limit and so no effect; set one, such as `{limit}`, or remove the section")
-        return content
-
-
-class LengthRecipe(_LimitSection):
+class LengthRecipe(EffectSection):
     """Limits on a document's length; Gopher's limits are 50 and 100,000 words."""
 
     min_characters: Natural | None = None
@@ -67,7 +54,7 @@ class LengthRecipe(_LimitSection):
     max_words: Natural | None = None
 
 
-class CharactersRecipe(_LimitSection):
+class CharactersRecipe(EffectSection):
     """Limits on kinds of characters.
 
     Attributes:
@@ -79,7 +66,7 @@ class CharactersRecipe(_LimitSection):
     max_symbol_ratio: Share | None = None
 
 
-class GopherQualityRecipe(_LimitSection):
+class GopherQualityRecipe(EffectSection):
     """Quality rules of Gopher: Rae et al. 2021 (arXiv 2112.11446), section A.1.1.
 
     The limits on the number of words are in `length`.
@@ -95,7 +82,7 @@ class GopherQualityRecipe(_LimitSection):
         min_stop_words: Minimum number of different `stop_words` that occur as whole words, in upper or lower case.
     """
 
-    NON_LIMIT_KEYS = frozenset({"stop_words"})
+    MODIFIER_KEYS = frozenset({"stop_words"})
     min_mean_word_length: Decimal | None = None
     max_mean_word_length: Decimal | None = None
     max_hash_ratio: Decimal | None = None
@@ -108,13 +95,15 @@ class GopherQualityRecipe(_LimitSection):
 
     @pydantic.model_validator(mode="after")
     def _check_stop_words(self) -> Self:
+        # A repeated word would count as two different ones.
+        reject_duplicates([word.lower() for word in self.stop_words], "stop_words repeats", "write each word once")
         if (self.min_stop_words or 0) > len(self.stop_words):
             number = len(self.stop_words)
             raise ValueError(f"min_stop_words must be <= {number}, the number of stop_words, got {self.min_stop_words}")
         return self
 
 
-class RepetitionRecipe(_LimitSection):
+class RepetitionRecipe(EffectSection):
     """Maximum shares of repetition: Rae et al. 2021 (arXiv 2112.11446), table A1.
 
     The module `repetition` defines the shares.
@@ -135,7 +124,7 @@ class RepetitionRecipe(_LimitSection):
     max_duplicate_10_grams: Share | None = None
 
 
-class BoilerplateRecipe(RecipeSection):
+class BoilerplateRecipe(EffectSection):
     """Limit on boilerplate lines: cookie banners, rights notices, navigation.
 
     Attributes:
@@ -144,12 +133,13 @@ class BoilerplateRecipe(RecipeSection):
         max_line_fraction: Maximum share of a document's lines that are boilerplate.
     """
 
+    MODIFIER_KEYS = frozenset({"max_line_fraction"})
     phrases: Phrases
     lines: Phrases = ()
     max_line_fraction: Share
 
 
-class C4Recipe(RecipeSection):
+class C4Recipe(EffectSection):
     """Rules of C4 for lines and documents.
 
     Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. The case of phrases and words is ignored.
@@ -166,10 +156,13 @@ class C4Recipe(RecipeSection):
         min_sentences: Minimum number of sentences in the lines that violate no rule.
     """
 
+    MODIFIER_KEYS = frozenset(
+        {"terminal_punctuation", "min_words_per_line", "max_word_characters", "remove_lines_with"}
+    )
     remove_lines: bool
     terminal_punctuation: str | None = pydantic.Field(default=None, min_length=1)
     min_words_per_line: Natural | None = None
-    max_word_characters: Natural | None = None
+    max_word_characters: int | None = pydantic.Field(default=None, ge=1)
     remove_lines_with: Phrases = ()
     remove_citations: bool = False
     drop_documents_with: Phrases = ()
@@ -183,7 +176,7 @@ class C4Recipe(RecipeSection):
         return self
 
 
-class BlocklistRecipe(_LimitSection):
+class BlocklistRecipe(EffectSection):
     """Named lists of domains, URLs and words that drop a document; see `blocklist`.
 
     Attributes:
@@ -193,7 +186,7 @@ class BlocklistRecipe(_LimitSection):
         url_column: Column with the URL of a document.
     """
 
-    NON_LIMIT_KEYS = frozenset({"url_column"})
+    MODIFIER_KEYS = frozenset({"url_column"})
     domains: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
     urls: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
     words: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
@@ -214,7 +207,7 @@ _PUBLISHED_FINEWEB_RULES = {
 }
 
 
-class FineWebQualityRecipe(_LimitSection):
+class FineWebQualityRecipe(EffectSection):
     """Rules that FineWeb adds: Penedo et al. 2024 (arXiv 2406.17557), section 3.5.
 
     An empty section sets the thresholds of the paper. A section with keys sets only the thresholds of these keys.
@@ -226,7 +219,7 @@ class FineWebQualityRecipe(_LimitSection):
         max_copied_characters: Maximum share of characters in lines that are copies of an earlier line.
     """
 
-    NON_LIMIT_KEYS = frozenset({"terminal_punctuation", "short_line_characters"})
+    MODIFIER_KEYS = frozenset({"terminal_punctuation", "short_line_characters"})
     terminal_punctuation: str | None = pydantic.Field(default=None, min_length=1)
     min_terminal_lines: Share | None = None
     max_short_lines: Share | None = None
@@ -261,7 +254,7 @@ class ScoreRecipe(RecipeSection):
     min_score: Share | None = None
 
 
-class MaskingRecipe(RecipeSection):
+class MaskingRecipe(EffectSection):
     """Kinds of addresses to replace with FineWeb's masks."""
 
     emails: bool

@@ -41,6 +41,10 @@ def test_an_empty_fineweb_section_has_the_published_thresholds() -> None:
     assert FilterRecipe.from_content(recipe.content()) == recipe
 
 
+def test_a_limit_of_zero_has_an_effect() -> None:
+    assert FilterRecipe.model_validate({"length": {"max_words": 0}}).length is not None
+
+
 def test_a_minimum_may_equal_its_maximum() -> None:
     recipe = FilterRecipe.model_validate({"length": {"min_words": 9, "max_words": 9, "min_characters": 20}})
 
@@ -62,7 +66,7 @@ def test_a_minimum_may_equal_its_maximum() -> None:
         ),
         ({"boilerplate": {"phrases": [""], "max_line_fraction": "0.3"}}, "a phrase must not be empty"),
         ({"boilerplate": {"phrases": ["a\nb"], "max_line_fraction": "0.3"}}, "or contain a line feed"),
-        ({"boilerplate": {"phrases": []}}, "Field required"),
+        ({"boilerplate": {"phrases": ["home"]}}, "Field required"),
         ({"length": {"min_words": 10, "max_words": 9}}, "min_words must be <= max_words 9, got 10"),
         (
             {"gopher_quality": {"min_mean_word_length": 4.5, "max_mean_word_length": 3}},
@@ -70,15 +74,21 @@ def test_a_minimum_may_equal_its_maximum() -> None:
         ),
         ({"repetition": {"max_duplicate_lines": 30}}, r"must be in \[0, 1\]"),
         ({"repetition": {"max_duplicate_5_grams": 1.5}}, r"must be in \[0, 1\]"),
-        ({"length": {}}, "has no limit and so no effect; set one, such as `min_characters`, or remove the section"),
-        ({"characters": {}}, "has no limit and so no effect; set one, such as `min_ascii_ratio`"),
-        ({"gopher_quality": {"stop_words": ["the"]}}, "has no limit and so no effect; set one, such as `min_mean_word"),
-        ({"repetition": {}}, "has no limit and so no effect; set one, such as `max_duplicate_lines`"),
-        ({"blocklist": {"url_column": "link"}}, "has no limit and so no effect; set one, such as `domains`"),
+        ({"length": {}}, "has no effect; set a key such as `min_characters`, or remove the section"),
+        ({"length": {"min_words": None}}, "has no effect; set a key such as `min_characters`"),
+        ({"characters": {}}, "has no effect; set a key such as `min_ascii_ratio`"),
+        ({"gopher_quality": {"stop_words": ["the"]}}, "has no effect; set a key such as `min_mean_word_length`"),
+        ({"gopher_quality": {"stop_words": ["the", "The"], "min_stop_words": 2}}, "stop_words repeats the"),
+        ({"repetition": {}}, "has no effect; set a key such as `max_duplicate_lines`"),
+        ({"blocklist": {"url_column": "link", "domains": {}}}, "has no effect; set a key such as `domains`"),
+        ({"fineweb_quality": {"short_line_characters": 20}}, "has no effect; set a key such as `min_terminal_lines`"),
+        ({"boilerplate": {"phrases": [], "max_line_fraction": 0.3}}, "has no effect; set a key such as `phrases`"),
+        ({"masking": {"emails": False, "public_ips": False}}, "has no effect; set a key such as `emails`"),
         (
-            {"fineweb_quality": {"short_line_characters": 20}},
-            "has no limit and so no effect; set one, such as `min_ter",
+            {"c4": {"remove_lines": False, "terminal_punctuation": ".", "min_words_per_line": 5}},
+            "has no effect; set a key such as `remove_lines`",
         ),
+        ({"c4": {"remove_lines": True, "max_word_characters": 0}}, "greater than or equal to 1"),
         ({"c4": {"min_sentences": 3}}, "Field required"),  # remove_lines is a choice
         ({"c4": {"remove_lines": True, "min_sentences": 3}}, "min_sentences requires terminal_punctuation"),
         ({"c4": {"remove_lines": True, "terminal_punctuation": ""}}, "at least 1 character"),
