@@ -104,6 +104,12 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     for key in ("pools", "decontamination"):
         if recipe.get(key) is not None and recipe.get("deduplicate") is None:
             yield RecipeProblem((key,), f"`{key}` needs deduplicated rows", "add `deduplicate`, `{}` is enough")
+    duplicates, pools = section_at(recipe, "deduplicate"), section_at(recipe, "pools")
+    if duplicates.get("near_duplicates") == "drop" and duplicates.get("near", ()) is None:
+        what, fix = "`near_duplicates` is drop, but `near: null` finds none", "remove one of them"
+        yield RecipeProblem(("deduplicate", "near_duplicates"), what, fix)
+    if pools.get("rules") == {} and pools.get("by_capability") is False:
+        yield RecipeProblem(("pools",), "`pools` has neither rules nor pools by capability", "add a rule, or remove it")
     if recipe.get("publish") is not None and recipe.get("pools") is None:
         yield RecipeProblem(("publish",), "`publish` needs pools", "add `pools`, `{}` is enough")
     if recipe.get("scoring") is not None and has_rows and recipe.get("pools") is None:

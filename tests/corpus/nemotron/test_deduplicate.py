@@ -189,7 +189,7 @@ def test_rows_are_matched_although_every_step_drops_some(
 
     monkeypatch.setattr(decontaminate_corpus, "decode_lines", decode_until_deadly)
     quiz = write_quiz_section(tmp_path / "quiz", ITEM)
-    settings = {"near": near, "near_duplicates": "drop", "decontamination": quiz}
+    settings = {"near": near, "near_duplicates": "tag" if near is None else "drop", "decontamination": quiz}
     with forked_here():
         built = build(tmp_path, {"low": rows}, 1, 4_000, **settings)
 

@@ -161,10 +161,18 @@ def test_invalid_rows_sections_are_refused_in_one_line(changes: dict[str, Any], 
         ),
         ({"scan": {"max_rows": None}, "deduplicate": {}}, "`deduplicate` needs normalised rows; add `rows`"),
         ({"rows": {}, "pools": {}}, "`pools` needs deduplicated rows; add `deduplicate`, `{}` is enough"),
+        (
+            {"rows": {}, "deduplicate": {"near": None, "near_duplicates": "drop"}},
+            "`near_duplicates` is drop, but `near: null` finds none; remove one of them",
+        ),
+        (
+            {"rows": {}, "deduplicate": {}, "pools": {"rules": {}, "by_capability": False}},
+            "`pools` has neither rules nor pools by capability; add a rule, or remove it",
+        ),
         ({"rows": {}, "scoring": {"model": {"path": "m"}}}, "`scoring` needs pools; add `pools`, `{}` is enough"),
     ],
 )
-def test_incomplete_recipes_are_refused(content: dict[str, Any], line: str) -> None:
+def test_incomplete_or_contradictory_recipes_are_refused(content: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError, match=re.escape(line)):
         NemotronRecipe.from_mapping(
             {"system": "nemotron", "name": "chats", "datasets": [dataset()], **content}, "chats.yaml"
