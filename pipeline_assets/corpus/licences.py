@@ -160,5 +160,5 @@ def check_tag(licence: str) -> str:
     """Return the tag of a recipe's licence; ValueError if it is not in the table."""
     known = licence_table().match_tag(licence)
     if known is None:
-        raise ValueError(f"unknown licence {licence!r}: {licence_table().suggest_tag(licence)}")
+        raise ValueError(f"unknown licence {licence!r}; {licence_table().suggest_tag(licence)}")
     return known

@@ -110,8 +110,8 @@ def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], 
             what = f"`{tagged}` must be one of {', '.join(known)}, got {tag!r}"
             return UsageError(what, RecipeKey(tagged, file_and_line), fix)
         case "value_error" if isinstance(problem["input"], Mapping):  # a preview of the section would bury the message
-            what = _format_rule(problem)
-            return UsageError(f"`{name}`: {what}" if name else what, place, "correct it")
+            what, fix = _split_fix(_format_rule(problem), "correct it")
+            return UsageError(f"`{name}`: {what}" if name else what, place, fix)
         case "tuple_type":
             value = problem["input"]
             example = json.dumps(value, ensure_ascii=False, default=str)  # a date is text
@@ -122,12 +122,13 @@ def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], 
             return UsageError(what, place, _mapping_fix(problem, recipe_type))
         case _:
             rule, value = _format_rule(problem), _preview_value(problem["input"])
+            is_unquoted = problem["type"] == "string_type" and isinstance(problem["input"], int | float | datetime.date)
+            rule, fix = _split_fix(rule, "put it in quotes" if is_unquoted else "correct the value")
             if rule.startswith("must "):
                 what = f"`{name}` {rule}" + ("" if ", got " in rule else f", got {value}")
             else:
                 what = f"`{name}` is {value}: {rule}"
-            is_unquoted = problem["type"] == "string_type" and isinstance(problem["input"], int | float | datetime.date)
-            return UsageError(what, place, "put it in quotes" if is_unquoted else "correct the value")
+            return UsageError(what, place, fix)
 
 
 def _mapping_fix(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel]) -> str:
@@ -155,6 +156,12 @@ def _format_rule(problem: ErrorDetails) -> str:
     for pattern, words in _PLAIN_WORDS.items():
         text = re.sub(pattern, words, text)
     return f"must {text}"
+
+
+def _split_fix(message: str, default: str) -> tuple[str, str]:
+    """Split `WHAT; FIX` into (what, fix); the fix is `default` if the message has none."""
+    what, separator, fix = message.rpartition("; ")
+    return (what, fix) if separator else (message, default)
 
 
 def _preview_value(value: object) -> str:

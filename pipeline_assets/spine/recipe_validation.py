@@ -72,7 +72,7 @@ def _line_number(error: InputError) -> int:
 
 
 def reject_duplicates(names: Sequence[str], prefix: str, fix: str) -> None:
-    """Raise ValueError, with the message `prefix NAME: fix`, if a name occurs twice."""
+    """Raise ValueError, with the message `prefix NAME; fix`, if a name occurs twice."""
     repeated = next((name for name, times in Counter(names).items() if times > 1), None)
     if repeated is not None:
-        raise ValueError(f"{prefix} {repeated}: {fix}")
+        raise ValueError(f"{prefix} {repeated}; {fix}")

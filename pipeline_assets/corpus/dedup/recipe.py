@@ -198,7 +198,7 @@ class DedupRecipe(RecipeSection):
     def _check_keys(self) -> Self:
         if (self.mode == "exact") == (self.near is not None):
             fix = "remove the section `near`" if self.near else "add a section `near`"
-            raise ValueError(f"`mode` is {self.mode}: {fix}")
+            raise ValueError(f"`mode` is {self.mode}; {fix}")
         if (self.selection == "quality") != (self.quality_column is not None):
             what = "`selection` quality requires `quality_column`"
             raise ValueError(f"{what}, and other selections do not allow it")

@@ -63,9 +63,9 @@ class PythonStep(RecipeSection):
         if not isinstance(content, Mapping) or (folder is None and "code" in content):  # in a manifest
             return content
         if folder is None:
-            raise ValueError("the file of a step is next to its recipe: write this section into a recipe file")
+            raise ValueError("the file of a step is next to its recipe; write this section into a recipe file")
         if written := content.keys() & {"code", "pins"}:
-            raise ValueError(f"`{min(written)}` is read from the file: remove it")
+            raise ValueError(f"`{min(written)}` is read from the file; remove it")
         file, function = content.get("file"), content.get("function")
         if not isinstance(file, str) or not isinstance(function, str) or Path(file).name != file:
             return content  # the rules of these keys report it

@@ -47,7 +47,7 @@ class PairSource(RecipeSection):
     @classmethod
     def _check_splits(cls, splits: tuple[str, ...]) -> tuple[str, ...]:
         if len({*splits}) < len(splits):
-            raise ValueError("a split is repeated: name each split once")
+            raise ValueError("a split is repeated; name each split once")
         return splits
 
     @pydantic.model_validator(mode="after")

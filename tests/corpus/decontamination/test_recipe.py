@@ -35,7 +35,7 @@ def test_repeated_column_of_an_evaluation_set_is_refused() -> None:
         EvaluationColumns.from_mapping({"text": ["question", "answer", "question"]}, "quiz.yaml")
 
     assert str(error.value).endswith(
-        "names a column twice, question: no document has the words of an item twice; name it once; correct the value"
+        "names a column twice, question; no document has the words of an item twice; name it once"
     )
 
 

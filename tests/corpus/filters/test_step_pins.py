@@ -53,7 +53,7 @@ from pipeline_assets.systems.stage_a import StageARecipe
         (KEEP, {"file": "../my_filter.py"}, "must be the name of a file in the recipe's folder, such as my_filter.py"),
         (KEEP, {"file": "/tmp/my_filter.py"}, "must be the name of a file in the recipe's folder"),
         (KEEP, {"function": "a b"}, "function a b not found; the functions are keep"),
-        (KEEP, {"pins": {}}, "`pins` is read from the file: remove it"),
+        (KEEP, {"pins": {}}, "`pins` is read from the file; remove it"),
         (KEEP, {"seconds": 0}, "must be >= 1, got 0"),
         (KEEP, {"memory_mib": 1 << 41}, "must be <= 1099511627776, got 2199023255552"),
         ("#" * 70_000, {}, "not a valid step: the file has more than 65,536 bytes"),
@@ -94,8 +94,7 @@ def test_a_step_without_a_recipe_file_is_refused() -> None:
     section = {"python": {"file": "my_filter.py", "function": "keep"}}
 
     assert refusal(lambda: FilterRecipe.from_mapping(section, "filters.yaml")) == (
-        "filters.yaml: `python`: the file of a step is next to its recipe: write this section into a recipe file; "
-        "correct it"
+        "filters.yaml: `python`: the file of a step is next to its recipe; write this section into a recipe file"
     )
 
 

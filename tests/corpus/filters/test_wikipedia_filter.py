@@ -113,7 +113,7 @@ def test_removed_key_is_refused_with_the_current_behaviour(key: str) -> None:
 
     assert refusal(lambda: FilterRecipe.from_mapping(content, "recipe.yaml"), UsageError) == (
         f"recipe.yaml: `wikipedia`: `{key}` was removed; `wikipedia: {{}}` removes tags, templates and "
-        "emptied brackets, and keeps other markup; correct it"
+        "emptied brackets, and keeps other markup"
     )
 
 

@@ -260,11 +260,11 @@ def test_pairs_that_share_a_text_are_assigned_before_single_pairs(seed: int) -> 
         ),
         (
             {"algorithm": "l"},
-            "materialize: `algorithm` is 'l': l was removed; write classic; correct the value",
+            "materialize: `algorithm` is 'l': l was removed; write classic",
         ),
         (
             {"duplicates": "stream"},
-            "materialize: `duplicates` is 'stream': stream was removed; write within; correct the value",
+            "materialize: `duplicates` is 'stream': stream was removed; write within",
         ),
     ],
 )

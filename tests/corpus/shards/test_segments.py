@@ -142,7 +142,7 @@ def test_corpora_with_unequal_row_lengths_are_refused(corpora: dict[str, Artifac
     ("segments", "message"),
     [
         ([], "at least 1 item"),
-        ([TWO_SEGMENTS[0], TWO_SEGMENTS[0]], "there are two segments first: give each its own name"),
+        ([TWO_SEGMENTS[0], TWO_SEGMENTS[0]], "there are two segments first; give each its own name"),
         ([TWO_SEGMENTS[0] | {"weights": {"a": "0.5", "b": "0.4"}}], "weights must sum to 1, got 0.9"),
         ([TWO_SEGMENTS[0] | {"weights": {"a": "0.5"}}], "weights must sum to 1, got 0.5"),
         ([TWO_SEGMENTS[0] | {"tokens": 0}], "greater than or equal to 1"),

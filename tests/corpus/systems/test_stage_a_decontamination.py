@@ -91,7 +91,7 @@ def repeat_set(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (repeat_set, "`decontamination`: two evaluation sets are called quiz: choose unique names"),
+        (repeat_set, "`decontamination`: two evaluation sets are called quiz; choose unique names"),
         (with_keys(evaluation=[]), "`decontamination.evaluation` must have at least 1 item, got []"),
         (with_keys(ngram_word=3), "unknown key `decontamination.ngram_word`"),
     ],

@@ -55,15 +55,13 @@ def refuse_licence(licence: str, source: str) -> Change:
         ),
         (
             update_source("notes", license_tag="cc-by-sa-40"),
-            "`sources.4.license_tag` is 'cc-by-sa-40': unknown licence 'cc-by-sa-40': did you mean cc-by-sa-4.0? "
-            "Add new licences to manifests/licences.json",
-            "correct the value",
+            "`sources.4.license_tag` is 'cc-by-sa-40': unknown licence 'cc-by-sa-40'",
+            "did you mean cc-by-sa-4.0? Add new licences to manifests/licences.json",
         ),
         (
             lambda content: content.update(refuse_licences=["propriety"]),
-            "`refuse_licences` is ['propriety']: unknown licence 'propriety': did you mean proprietary? "
-            "Add new licences to manifests/licences.json",
-            "correct the value",
+            "`refuse_licences` is ['propriety']: unknown licence 'propriety'",
+            "did you mean proprietary? Add new licences to manifests/licences.json",
         ),
         (
             lambda content: content.update(refuse_licences=datetime.date(2026, 11, 1)),
@@ -72,9 +70,8 @@ def refuse_licence(licence: str, source: str) -> Change:
         ),
         (
             update_source("pages", revision="main"),
-            "`sources.0.revision` is 'main': a revision must be a commit of 40 hex digits, because branches move; "
+            "`sources.0.revision` is 'main': a revision must be a commit of 40 hex digits, because branches move",
             "get it with `corpusmill pin`",
-            "correct the value",
         ),
         (
             update_source("pages", max_reject_fraction="3"),
