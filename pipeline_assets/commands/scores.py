@@ -114,7 +114,9 @@ def subsets(
 
     Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
-    recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
+    recipe = SubsetsRecipe.from_mapping(
+        {} if rules is None else read_yaml(rules, "rules file"), rules or "the default rules"
+    )
     [_, target] = _targets_from_sealed_scores(in_dir, recipe)
     options = options.with_absolute_root()
     artifact = build_targets([target], options.run, options.strict, _subset_lines)

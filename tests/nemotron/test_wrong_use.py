@@ -96,7 +96,7 @@ def chats(tmp_path: Path) -> Path:
         ("subsets --in-dir pool", "no sealed scores found; choose an output folder of `nemotron score` or `run`"),
         ("pools --in-dir pool", "no sealed rows found; choose an output folder of `nemotron normalize` or `run`"),
         ("subsets --in-dir pool --rules rules.yaml", "rules.yaml: unknown key `rule`; did you mean `rules`?"),
-        ("subsets --in-dir pool --rules no.yaml", "no.yaml: recipe not found"),
+        ("subsets --in-dir pool --rules no.yaml", "no.yaml: rules file not found"),
     ],
 )
 def test_invalid_command_is_one_line_and_builds_nothing(
