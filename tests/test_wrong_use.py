@@ -39,6 +39,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, text in manifests.items():
         (folder / f"{name}.yaml").write_text(f"{text}\n")
+    (folder / "named/recipes").mkdir(parents=True)
+    (folder / "named/recipes/odd.yaml").write_text(
+        "system: stage_a\nname: ../odd\nsources: [{kind: normalized, source: a}]\n"
+    )
+    (folder / "named/recipes/old.yaml").write_text("system: stage_a\nname: new\n")
     return folder
 
 
@@ -59,6 +64,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run healing_text_v2", 2, f"{NO_RECIPE}; did you mean healing_text_v1?"),
         ("run healing_text_v1.yaml", 2, f"{NO_RECIPE}; did you mean healing_text_v1, which is "),
         ("plan none", 2, NO_RECIPE),
+        ("plan old --data named", 2, "the file name is old, but `name` is new; rename the file to new.yaml"),
+        ("plan odd --data named", 2, "`name` must contain only lower-case letters"),  # no file can have this name
         ("run mine --data table.parquet", 2, "table.parquet: expected a folder, got a file"),
         ("run mine --data /proc/none", 2, "for a recipe of a data root other than /proc/none, pass --data"),
         ("status none --data empty", 2, NO_RECIPE),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.key_types import NAME_PATTERN
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
@@ -38,10 +39,10 @@ def recipe_path(name_or_path: str, root: Path) -> Path:
 
 
 def read_named_recipe(path: Path) -> dict[str, object]:
-    """Return a recipe file's values; UsageError if its `name` is not the file name."""
+    """Return a recipe file's values; UsageError if its `name` is valid, but not the file name."""
     values = read_yaml(path)
     name = values.get("name")
-    if isinstance(name, str) and name.lower() != path.stem:
+    if isinstance(name, str) and NAME_PATTERN.fullmatch(name.lower()) and name.lower() != path.stem:
         fix = f"rename the file to {name.lower()}.yaml, or run it by its path: artifacts are named after `name`"
         raise UsageError(f"the file name is {path.stem}, but `name` is {name}", locate_key(path, ["name"]), fix)
     return values
