@@ -200,3 +200,12 @@ def test_wrong_use_is_one_line_with_the_valid_choices(corpusmill: Corpusmill, ro
 
     for words, line in cases.items():
         assert refused(corpusmill("dropped", *words)) == line
+
+
+def test_line_breaks_of_an_id_are_visible_in_a_peek(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    source = local_source(tmp_path, "notes", [{"text": "A note.", "key": "one\ntwo"}])
+    build(parse_recipe(source, outputs={"up_to": "normalized"}), tmp_path)
+
+    result = corpusmill("peek", step(tmp_path, "normalized", "notes"), "--row", 0)
+
+    assert result.stdout.splitlines()[0] == "row 0: one⏎two"

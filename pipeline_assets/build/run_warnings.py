@@ -9,6 +9,7 @@ from pipeline_assets.spine.artifact import CheckResult, read_manifest
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.rejects import Reject
+from pipeline_assets.spine.visible import to_one_line
 
 _MAX_NAMED_FILES = 20
 
@@ -63,5 +64,5 @@ def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterat
 
 
 def check_result_line(target: Target, result: CheckResult) -> str:
-    """Format the result of a check of an artifact."""
-    return f"check {target.name}: {result.name}: {result.state}: {result.because}"
+    """Format the result of a check of an artifact on one line; it may name ids of rows."""
+    return to_one_line(f"check {target.name}: {result.name}: {result.state}: {result.because}")

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
-from pipeline_assets.spine.visible import VISIBLE_TABLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE, to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
     for part in row.parts:
         if store.mixes_documents:
             last = part.start + (part.tokens or 0) - 1
-            yield f"\n{part.source} {part.id}, tokens {part.start:,} to {last:,} of the document\n"
+            yield f"\n{part.source} {to_one_line(part.id)}, tokens {part.start:,} to {last:,} of the document\n"
         else:
             tokens = "" if part.tokens is None else f", {terminal.pluralize(part.tokens, 'token')}"
             tokens += "" if row.first_token is None else f" from {row.first_token:,}"
-            yield f"row {row.number:,}: {part.id}{tokens}\n{part.shard} row {part.shard_row:,}\n"
+            yield f"row {row.number:,}: {to_one_line(part.id)}{tokens}\n{part.shard} row {part.shard_row:,}\n"
         messages = store.messages(part)
         if messages:
             yield f"{_LOSS_MARK}counts in the loss\n"

@@ -13,6 +13,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
 _STATES_NEEDING_WORK = ("failed", "stale", "damaged", "interrupted")
@@ -123,7 +124,7 @@ def _status_lines(recipes: Sequence[RecipeStatus], orphans: Sequence[inventory.O
                 yield f"{_INDENT * 2}{reason}"
             for check in entry.checks:
                 if not (check.passed or check.is_blocking_failure):
-                    yield f"{_INDENT * 2}{check.name} warns: {check.because}"
+                    yield f"{_INDENT * 2}{check.name} warns: {to_one_line(check.because)}"
     if orphans:
         yield "requested by no " + ("readable recipe" if any(known.error for known in recipes) else "recipe")
     for orphan in orphans:

@@ -4,11 +4,17 @@ import json
 import logging
 import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 
+from pipeline_assets.build.run_warnings import check_result_line
+from pipeline_assets.build.systems import unknown_kind
+from pipeline_assets.build.target import Target
 from pipeline_assets.commands.terminal import echo, print_lines
+from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.errors import InputError, one_line
+from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.visible import VISIBLE_TABLE, to_one_line
 
 HOSTILE = "".join(map(chr, (*range(32), *range(0x7F, 0xA0), 0x2028, 0x202E, 0x2066)))
@@ -21,6 +27,13 @@ def find_controls(text: str) -> set[str]:
 
 def test_name_cannot_forge_a_second_line_or_a_colour() -> None:
     assert to_one_line("notes\x1b[2J\ncorpusmill: built\u202e") == "notes␛[2J⏎corpusmill: built\\u202e"
+
+
+def test_check_of_an_artifact_is_reported_on_one_line() -> None:
+    target = Target(unknown_kind("words/parts", StageVersion("words", 1)), "en", Path("en"), {})
+    result = CheckResult("budget_met", False, False, "the next document is one\ntwo")
+
+    assert check_result_line(target, result) == "check en: budget_met: WARNING: the next document is one⏎two"
 
 
 def test_errors_show_controls_in_one_line() -> None:
