@@ -259,6 +259,11 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
     with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors
         excluded, has_matches = _only_strings(split_patterns(section.get("exclude"))), False
+        try:
+            list_files(folder, [], excluded)
+        except UsageError as error:
+            yield _to_recipe_problem((*keys, "exclude"), error)
+            return
         for position, pattern in enumerate(_only_strings(split_patterns(patterns))):
             try:
                 files += list_files(folder, [pattern], excluded)

@@ -101,6 +101,15 @@ def test_files_are_checked_as_far_as_the_recipe_describes_them(changes: dict[str
     )
 
 
+def test_pattern_of_excluded_files_is_reported_once_at_its_own_key(tmp_path: Path) -> None:
+    section = local_source(tmp_path, "notes", [{"text": "A text."}], files=["*.jsonl", "rows*"], exclude=["../*"])
+
+    [problem] = check_folders({"sources": [section]}, tmp_path)
+
+    assert problem.location == ("sources", 0, "exclude")
+    assert problem.what == f"{section['path']}: the pattern '../*' leads out of the folder"
+
+
 def test_folder_of_normalised_sources_inside_a_sealed_artifact_is_refused(tmp_path: Path) -> None:
     """Its files would count as damage of that artifact."""
     section = local_source(tmp_path, "notes", [{"text": "A text.", "key": "a"}])
