@@ -1,6 +1,7 @@
 """Rules on the columns of source rows, applied to Arrow batches or to documents."""
 
 import contextlib
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -125,5 +126,6 @@ def _parse_constant(text: str) -> int | float | str:
         return text[1:-1]
     for kind in (int, float):
         with contextlib.suppress(ValueError):
-            return kind(text)
+            if not math.isnan(value := kind(text)):
+                return value
     raise ValueError(f"{text!r} is not a constant; write a number or quoted text")

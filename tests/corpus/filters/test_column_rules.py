@@ -129,7 +129,7 @@ def test_decimals_and_bytes_compare_as_in_arrow() -> None:
 
 
 NO_RULES = ["", "int_score", ">= 3", "int_score = 3", "1 >= int_score"]
-NO_CONSTANTS = ["en", "=", '"en', "3 and score > 2", "'", '"en" and domain == "web"']
+NO_CONSTANTS = ["nan", "en", "=", '"en', "3 and score > 2", "'", '"en" and domain == "web"']
 
 
 @pytest.mark.parametrize(
