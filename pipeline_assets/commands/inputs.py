@@ -281,13 +281,13 @@ def folder_and_patterns(inputs: Sequence[str], folder_pattern: str) -> tuple[Pat
     An input is a file, a folder or a shell pattern. A folder stands for its files that match `folder_pattern`. Raise
     UsageError if an input is a URL, or matches neither a file nor a folder.
     """
-    patterns = []
+    paths = list[tuple[PurePosixPath, str]]()  # with the pattern of a folder's files; empty for a file or pattern
     for text in inputs:
         path = os.path.abspath(text) if text else ""
         if os.path.isdir(path):
-            patterns.append(os.path.join(path, folder_pattern))
+            paths.append((PurePosixPath(path), folder_pattern))
         elif os.path.exists(path) or glob.glob(path, recursive=True):
-            patterns.append(path)
+            paths.append((PurePosixPath(path), ""))
         elif "://" in text:
             in_recipe = "write this URL as the path of a source in a recipe (docs/object_stores.md), or copy the files"
             fix = in_recipe if is_object_url(text) else "pass the path of a local file or folder"
@@ -295,7 +295,8 @@ def folder_and_patterns(inputs: Sequence[str], folder_pattern: str) -> tuple[Pat
         else:
             raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")
     fixed_parts = (
-        itertools.takewhile(_WILDCARDS.isdisjoint, PurePosixPath(pattern).parts[:-1]) for pattern in patterns
+        path.parts if inner else itertools.takewhile(_WILDCARDS.isdisjoint, path.parts[:-1]) for path, inner in paths
     )
     folder = Path(os.path.commonpath([PurePosixPath(*parts) for parts in fixed_parts]))
-    return folder, [PurePosixPath(pattern).relative_to(folder).as_posix() for pattern in patterns]
+    relative = [(path.relative_to(folder).as_posix(), inner) for path, inner in paths]
+    return folder, [PurePosixPath(glob.escape(path), inner).as_posix() if inner else path for path, inner in relative]

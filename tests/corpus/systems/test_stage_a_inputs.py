@@ -33,7 +33,7 @@ NOTES = {
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("a/x.jsonl", "a/b/y.jsonl", "a/b/z.txt", "c/w.jsonl"):
+    for name in ("a/x.jsonl", "a/b/y.jsonl", "a/b/z.txt", "c/w.jsonl", "d [1]/v.jsonl"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("", encoding="utf-8")
@@ -53,6 +53,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["a/b", "a/x.jsonl"], "a", ["b/**/*", "x.jsonl"]),
         (["./a/../c/w.jsonl"], "c", ["w.jsonl"]),
         (["/"], "/", ["**/*"]),
+        (["d [1]"], "d [1]", ["**/*"]),  # the name of a folder is no pattern
+        (["d [1]", "a"], ".", ["d [[]1]/**/*", "a/**/*"]),
     ],
 )
 def test_inputs_are_patterns_below_one_folder(root: Path, inputs: list[str], folder: str, patterns: list[str]) -> None:
