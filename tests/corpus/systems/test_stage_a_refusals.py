@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from recipe_errors import errors, read_line
 from stage_a_build import Change, only, recipe_with
-from stage_a_sources import source_named
+from stage_a_sources import SITES, source_named
 
 from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.corpus.packing.recipe import PackSection
@@ -77,6 +77,14 @@ def refuse_licence(licence: str, source: str) -> Change:
             update_source("pages", max_reject_fraction="3"),
             "`sources.0.max_reject_fraction` must be in [0, 1], got '3'",
             "correct the value",
+        ),
+        *(
+            (
+                update_source(SITES[0], host=host),
+                f"`sources.2.host` must be a host name in lower case, such as beer.stackexchange.com, got {host!r}",
+                "correct the value",
+            )
+            for host in ("https://beer.stackexchange.com", "Beer.stackexchange.com", "beer", "")
         ),
         (
             update_source("notes", source="My notes"),

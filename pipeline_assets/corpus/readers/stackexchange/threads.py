@@ -26,6 +26,7 @@ from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, read_bucket
 from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import text_rule
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE_SHARD, Window
@@ -36,17 +37,21 @@ _TAG_NAME = re.compile(r"[^<>|]+")  # old dumps write `<a><b>`, newer ones `|a|b
 _META_FIELDS = Post.__struct_fields__[7:-1]  # `score` and the fields after it
 
 
+_HOST_RULE = "must be a host name in lower case, such as beer.stackexchange.com"
+Host = Annotated[str, text_rule(re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+").fullmatch, _HOST_RULE)]
+
+
 class SiteRecipe(RecipeSection):
     """Stack Exchange site, with rules for its threads and answers.
 
     Attributes:
-        host: Host name of the site, such as `beer.stackexchange.com`.
+        host: Host name of the site, such as `beer.stackexchange.com`; ids and URLs contain it.
         min_answers: Minimum number of answers in a thread, counting only answers with text and the minimum score.
     """
 
     source: str
     domain: Annotated[str, Option("Domain label of the documents.")] = "questions"
-    host: str
+    host: Host
     min_question_score: Annotated[int | None, Option("Minimum score of a question.")] = None
     min_answer_score: Annotated[int | None, Option("Minimum score of an answer.")] = None
     min_answers: Annotated[int, Option("Minimum number of answers in a thread.")] = pydantic.Field(0, ge=0)
