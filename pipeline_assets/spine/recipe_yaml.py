@@ -17,7 +17,7 @@ from pipeline_assets.spine.metadata_file import MAX_BITS, MetadataFormat
 
 RECIPE_FORMAT = MetadataFormat("recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True)
 _MAX_VALUES, _MAX_DEPTH, _MAX_DIGITS = 500_000, 100, 40
-_LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {_MAX_DIGITS} digits in a number"
+_LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels"
 
 
 def read_yaml(
@@ -194,8 +194,11 @@ def _raise_if_too_large(node: yaml.Node, text_keys: bool) -> None:
         if not waiting:
             return
         node, depth = waiting.pop()
-        if depth > _MAX_DEPTH or (node.tag.endswith(":int") and len(node.value) > _MAX_DIGITS):
+        if depth > _MAX_DEPTH:
             break
+        if node.tag.endswith(":int") and len(node.value) > _MAX_DIGITS:
+            line = node.start_mark.line + 1
+            raise ValueError(f"line {line}: a number has more than {_MAX_DIGITS} digits; text needs quotes")
         if isinstance(node, yaml.MappingNode):
             _check_keys(node, text_keys)
         parts = node.value if isinstance(node, yaml.CollectionNode) else []

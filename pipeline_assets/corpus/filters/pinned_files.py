@@ -96,14 +96,16 @@ class FilterFiles:
 
 
 def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeProblem]:
-    """Yield, for each unpinned file in a section, an error with the hash to add.
+    """Yield an error for each file in a section without a path, or without a hash, with the hash to add.
 
     `keys` is the section's path in the recipe. A file that cannot be read is skipped; the build reports it.
     """
     if not isinstance(section, Mapping):
         return
-    path = section.get("path")
-    if isinstance(path, str) and not section.get("sha256") and (root / path).is_file():
+    path = section.get("path", "")
+    if not path and "sha256" in section:
+        yield RecipeProblem(keys, "the file has no `path`", "add it")
+    elif isinstance(path, str) and path and not section.get("sha256") and (root / path).is_file():
         with contextlib.suppress(OSError):  # the build reports it
             yield RecipeProblem(keys, f"{path} is not pinned", f"add `sha256: {file_sha256(root / path)}`")
     for key, value in section.items():
