@@ -169,6 +169,15 @@ def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int | str:
     return value
 
 
+def _construct_timestamp(loader: Any, node: yaml.ScalarNode) -> object:
+    """Return a date or time; return one that does not exist as text, for a rule to refuse."""
+    try:
+        return loader.construct_yaml_timestamp(node)
+    except (ValueError, AttributeError):  # AttributeError: not in the form of a date
+        return str(node.value)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _construct_timestamp)
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
 for _tag in ("bool", "float", "int"):

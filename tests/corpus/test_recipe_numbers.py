@@ -60,6 +60,11 @@ def test_numbers_to_base_8_or_60_are_read_as_text(written: str) -> None:
     assert parse_yaml(f"revision: {written}") == {"revision": written}
 
 
+@pytest.mark.parametrize("written", ["2026-13-01", "2026-02-30", "2026-11-01 25:00:00"])
+def test_dates_that_do_not_exist_are_read_as_text(written: str) -> None:
+    assert parse_yaml(f"dump_date: {written}") == {"dump_date": written}
+
+
 @pytest.mark.parametrize(("written", "read"), [("0", 0), ("-7", -7), ("0x1f", 31), ("0b11", 3), ("1_000", 1000)])
 def test_other_integers_are_read_as_numbers(written: str, read: int) -> None:
     assert parse_yaml(f"seed: {written}") == {"seed": read}
