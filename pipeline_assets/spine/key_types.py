@@ -27,6 +27,7 @@ def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterVal
     return pydantic.AfterValidator(check)
 
 
+_MAX_NAME = 150  # files may have 255 bytes, and their names contain names of recipes and sources
 DOTS, DOTS_RULE = "...", "must not contain `...`, which is a range in Dagster's names of partitions"
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _NAME_RULE = "must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit"
@@ -34,6 +35,7 @@ Name = Annotated[
     str,
     text_rule(NAME_PATTERN.fullmatch, _NAME_RULE),
     text_rule(lambda name: DOTS not in name, DOTS_RULE),
+    text_rule(lambda name: len(name) <= _MAX_NAME, f"must have at most {_MAX_NAME} characters"),
 ]
 
 

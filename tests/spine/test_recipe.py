@@ -221,6 +221,7 @@ def test_list_with_an_invalid_item_and_an_empty_list_are_different_errors(path: 
             "name: fine...web",
             "`name` must not contain `...`, which is a range in Dagster's names of partitions, got 'fine...web'",
         ),
+        ("name: fineweb_v1", f"name: {'a' * 151}", f"`name` must have at most 150 characters, got '{'a' * 151}'"),
     ],
 )
 def test_invalid_value_is_named_with_its_rule(path: Path, old: str, new: str, what: str) -> None:
@@ -294,7 +295,10 @@ def test_name_in_a_recipe_overrides_the_file_name_and_is_lowercased(path: Path) 
         *((text, r".*line [12]") for text in ("a: [1", "a: b: c", "\tname: x", "? [a]\n: {[1]: 2}")),
         ("a: 1\nb: [1,\n\nc: 2}\n", r"line 2: a bracket or brace is not closed, or a comma is missing\)"),
         ("a: 1\nb: c: d\n", r"line 2: mapping values are not allowed in this context\)"),
-        *((f"a:\n  {key}: 1\n", f"line 2: the key `{key}` is not text; put it in quotes") for key in ("no", "1_2", "~")),
+        *(
+            (f"a:\n  {key}: 1\n", f"line 2: the key `{key}` is not text; put it in quotes")
+            for key in ("no", "1_2", "~")
+        ),
         ("name: \x1f\n", "unacceptable character #x001f"),
         ("name: \udcff\n", "'utf-8' codec can't decode byte 0xff in position 6"),
     ],

@@ -250,7 +250,10 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProbl
             if (root / path).is_dir():
                 yield from _check_files((*keys, position), section, root / path)
             else:
-                yield RecipeProblem((*keys, position, "path"), f"folder {root / path} not found", "correct `path`")
+                what, fix = f"folder {root / path} not found", "correct `path`"
+                if (root / path).is_file():
+                    what, fix = f"{root / path} is a file", "write its folder, and name the file in `files`"
+                yield RecipeProblem((*keys, position, "path"), what, fix)
 
 
 def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeProblem]:

@@ -132,6 +132,17 @@ def test_recipe_sections_of_a_wrong_type_are_reported_once(tmp_path: Path) -> No
     assert sorted(lines) == sorted([*content.keys() - {"pack"}, "weights"])
 
 
+def test_a_file_in_place_of_a_folder_is_called_a_file(tmp_path: Path) -> None:
+    section = local_source(tmp_path, "notes", [{"text": "A text of some words."}])
+    file = next(Path(section["path"]).iterdir())
+    content = parse_recipe(section).content()
+    content["sources"][0]["path"] = str(file)
+
+    [error] = StageARecipe.cross_checks(content, tmp_path)
+
+    assert (error.what, error.fix) == (f"{file} is a file", "write its folder, and name the file in `files`")
+
+
 def test_a_missing_folder_is_an_error_only_until_its_files_are_hashed(tmp_path: Path) -> None:
     content = parse_recipe(section := local_source(tmp_path, "notes", [{"text": "A text of some words."}])).content()
     shutil.rmtree(section["path"])
