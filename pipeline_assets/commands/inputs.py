@@ -20,6 +20,7 @@ from pipeline_assets.commands.terminal import echo, format_command
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_repo_name
+from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.stores.object_source import is_object_url
 from pipeline_assets.spine.areas import scan_folders
@@ -103,13 +104,10 @@ def hub_source_section(
     """Return a section of `sources` that reads a config of a hub dataset.
 
     Licence and files come from the dataset's card; if the card has no configs, the files are found by their names. The
-    columns for id, date and licence are set if the first file has columns with the usual names. `amount`, `rules` and
-    `seed` are copied to the section. Raise UsageError if the config, the split or the text column does not exist.
+    columns for id, date and licence are set if the first file with columns has the usual names. `amount`, `rules` and
+    `seed` are copied to the section. Raise UsageError if the config, the split or the text column does not exist; of a
+    nested column such as `body.text`, only the first name is checked.
     """
-    from pipeline_assets.corpus.readers.hub_parquet import read_footer
-    from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
-    from pipeline_assets.corpus.snapshot.plan import is_json_lines
-
     where = f"{dataset}@{commit}"
     listing = hub.list_files(dataset, commit)
     configs = hub_configs.read_configs(hub, dataset, commit)
@@ -127,14 +125,11 @@ def hub_source_section(
             raise UsageError("no file of the dataset is Parquet or JSON lines", where, fix)
         what = f"config {config!r} has no files of split {split!r} ({named})"
         raise UsageError(what, where, "choose another split or config, or write a recipe with `files`")
-    first = next(file for file in listing if file.path == matches[0])
-    if is_json_lines(first):
-        names = [*head_columns(hub, dataset, commit, first)]
-    else:
-        names = read_footer(hub, dataset, commit, first)[0].schema.to_arrow_schema().names
-    if text_column not in names:
+    files = (file for file in listing if file.path in matches)
+    names = next(filter(None, (_file_columns(hub, dataset, commit, file) for file in files)), ())
+    if not any(f"{text_column}.".startswith(f"{name}.") for name in names):
         fix = "set `sources.0.columns.text` in the recipe to the column that holds the text"
-        raise UsageError(f"column `{text_column}` not found among {', '.join(names)}", where, fix)
+        raise UsageError(f"column `{text_column}` not found among {', '.join(names) or 'no columns'}", where, fix)
     licence = hub_configs.parse_card_metadata(hub_configs.read_card(hub, dataset, commit), where).get("license")
     return {
         "kind": "hub",
@@ -153,6 +148,18 @@ def hub_source_section(
         "amount": amount,
         "seed": seed,
     }
+
+
+def _file_columns(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Sequence[str]:
+    """Return the columns of a hub file; empty for JSON lines without rows."""
+    from pipeline_assets.corpus.readers.hub_parquet import read_footer
+    from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
+    from pipeline_assets.corpus.snapshot.plan import is_json_lines
+
+    if is_json_lines(file):
+        return head_columns(hub, dataset, commit, file)
+    names: list[str] = read_footer(hub, dataset, commit, file)[0].schema.to_arrow_schema().names
+    return names
 
 
 def recipe_patterns(card_patterns: Sequence[str], files: Sequence[str], listed_paths: Sequence[str]) -> list[str]:

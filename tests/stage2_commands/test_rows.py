@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from command_results import Corpusmill
@@ -55,6 +57,30 @@ def test_raw_without_a_licence_is_refused_with_the_option(hub: LoopbackHub, tmp_
     assert "documents_have_licences: WARNING" in accepted.stderr
     assert len(gzip.decompress(rows_file.read_bytes()).splitlines()) == 5
     assert (tmp_path / "accepted" / "recipes" / "raw-rows.yaml").exists()
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_raw_reads_a_nested_text_column(tmp_path: Path, typed: Corpusmill, ending: str) -> None:
+    rows = [{"body": {"text": f"Row {number} has its text in an object."}, "id": f"r{number}"} for number in range(5)]
+    folder = tmp_path / "datasets" / "maker" / "nested"
+    folder.mkdir(parents=True)
+    (folder / "0.jsonl").write_text("")  # a file without rows has no columns
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), folder / "1.parquet")
+    else:
+        (folder / "1.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    plain = tmp_path / "rows.ndjsonl"
+    options = ("--dataset", "maker/nested", "--text-column", "body.text", "--license", "mit", "--output", plain)
+
+    with LoopbackHub(tmp_path) as served:
+        env = served.client_environment()
+        typed("stage2", "raw", *options, "--out-dir", tmp_path / "out", env=env)
+        wrong = ("--text-column", "bod.text", "--out-dir", tmp_path / "wrong")
+        refused = typed("stage2", "raw", *options, *wrong, env=env, status=2)
+
+    written = [json.loads(line) for line in plain.read_text().splitlines()]
+    assert sorted((row["text"], row["doc_id"]) for row in written) == [(row["body"]["text"], row["id"]) for row in rows]
+    assert "column `bod.text` not found among body, id; set --text-column to the column" in refused.stderr
 
 
 @pytest.mark.parametrize("ending", ["ndjsonl", "jsonl.zstd"])
