@@ -60,7 +60,7 @@ def token_budget_met(split: Artifact) -> Verdict:
         return Verdict(True, summary, numbers)
     summary += f", {missing / budget:.1%} missing: "
     if not decisions["budget_met"]:
-        fix = "increase `snapshot.amount`, select more shards, or lower `token_budget`"
+        fix = "increase `snapshot.amount` if the dataset has more rows, select more shards, or lower `token_budget`"
         summary += f"the corpus ends before the budget; {fix}"
         return Verdict(False, summary, numbers)
     last = split.manifest.provenance.get("ended_by")
