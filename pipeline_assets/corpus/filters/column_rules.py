@@ -66,11 +66,16 @@ class ColumnRule:
         else:
             is_int64 = isinstance(self.constant, int) and -(2**63) <= self.constant < 2**63
             scalar = to_arrow(np.array([self.constant], np.int64 if is_int64 else np.float64))
-        column, (_, arrow_function) = batch.column(self.column), _OPERATORS[self.operator]
+        column = _to_comparable(batch.column(self.column))
+        compare, arrow_function = _OPERATORS[self.operator]
         try:
             return to_bools(pc.call_function(arrow_function, [column, scalar[0]]))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            raise self.comparison_error(column.type) from None
+            is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+            if isinstance(self.constant, str) or not is_number:
+                raise self.comparison_error(batch.column(self.column).type) from None
+        # No type of Arrow has both the constant and an integer of the column, such as 2.5 and 2^53 + 1.
+        return np.array([value is not None and compare(value, self.constant) for value in column.to_pylist()], np.bool_)
 
     def measure(self, meta: Mapping[str, Any]) -> Measurement:
         """Apply the rule to a document's meta; a null value fails the rule.
@@ -101,6 +106,17 @@ class ColumnRule:
             fix = 'write its values as numbers, or compare them in an own step; as texts, "10" is below "9"'
         # Snapshots store the first argument as the detail of a reject, so it must not change.
         return UsageError(f"column `{self.column}` is {column_type}", f"rule `{self.text}`", f"{fix}{row_hint}")
+
+
+def _to_comparable(column: pa.Array) -> pa.Array:
+    """Convert a column to a type that Arrow compares; texts may be invalid UTF-8."""
+    if pa.types.is_dictionary(column.type):
+        return _to_comparable(column.dictionary_decode())
+    if pa.types.is_float16(column.type):
+        return column.cast(pa.float32())
+    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        return column.cast(pa.large_binary())  # bytes have the order of texts
+    return column
 
 
 def _check_rules(rules: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -68,6 +69,34 @@ def test_a_dictionary_column_compares_as_its_values() -> None:
     batch = pa.record_batch({"language": pa.array(["en", "de", None]).dictionary_encode()})
 
     assert ColumnRule.parse('language == "en"').passing_mask(batch).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "rule", "kept"),
+    [
+        (pa.float16(), [2.5, 3.0, float("nan"), None], "c >= 3", [False, True, False, False]),
+        (pa.float16(), [2.5, 3.0, float("nan"), None], "c != 3.0", [True, False, True, False]),
+        (pa.uint64(), [2, 3, 2**64 - 1, None], "c >= 3", [False, True, True, False]),
+        (pa.int64(), [2, 3, 2**53 + 1, None], "c >= 2.5", [False, True, True, False]),
+        (pa.string_view(), ["en", "de", "", None], 'c == "en"', [True, False, False, False]),
+        (pa.string_view(), ["en", "de", "", None], 'c < "e"', [False, True, True, False]),
+        (pa.binary_view(), [b"en", b"\xff", b"", None], 'c > "e"', [True, True, False, False]),
+    ],
+)
+def test_types_that_arrow_cannot_compare_are_compared(
+    kind: pa.DataType, values: list[Any], rule: str, kept: list[bool]
+) -> None:
+    batch = pa.record_batch({"c": pa.array(values, kind)})
+
+    assert ColumnRule.parse(rule).passing_mask(batch).tolist() == kept
+
+
+def test_dictionary_of_decimals_compares_as_its_values() -> None:
+    prices = pa.array([Decimal("0.10"), Decimal("0.05"), None]).dictionary_encode()
+
+    mask = ColumnRule.parse("price >= 0.1").passing_mask(pa.record_batch({"price": prices}))
+
+    assert mask.tolist() == [True, False, False]
 
 
 def test_column_of_nulls_fails_everywhere() -> None:
