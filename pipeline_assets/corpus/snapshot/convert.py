@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pipeline_assets.corpus.converted_shards import NORMALIZATION_NOTE, ShardWriter, read_rejects
 from pipeline_assets.corpus.filters.column_rules import first_failed_rules
@@ -17,6 +19,7 @@ from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, Row
 from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import check_columns, convert_batch
+from pipeline_assets.corpus.readers.faults import Row
 from pipeline_assets.corpus.readers.hub_cache import delete_spans
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
@@ -148,8 +151,16 @@ def _convert_parquet(
             writer.count(dropped_key(rule.text), int((failed[is_read] == number).sum()))
         kept = is_read & (failed < 0)
         numbers = (rows[kept] + group.first_row).tolist()
-        for number, row in zip(numbers, convert_batch(batch.filter(bool_column(kept))), strict=True):
+        for number, row in zip(numbers, _convert_kept(batch, kept), strict=True):
             yield converter.to_document(row, number)
+
+
+def _convert_kept(batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> Iterator[Row]:
+    """Yield the rows of a batch that are kept, as `convert_batch` does."""
+    try:
+        return convert_batch(batch.filter(bool_column(kept)))
+    except pa.ArrowNotImplementedError:  # Arrow cannot filter views, such as `string_view`
+        return itertools.compress(convert_batch(batch), kept)
 
 
 def _read_batches(fetched_piece: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:

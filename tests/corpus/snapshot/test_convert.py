@@ -40,6 +40,21 @@ def test_a_row_becomes_a_document_with_its_other_columns_and_its_origin(ingest: 
     ]
 
 
+def test_views_are_read_like_other_columns_also_where_a_rule_drops_rows(ingest: Ingest, read_docs: Read) -> None:
+    plain = pages(4, language=["en", "de", "en", "de"], tags=[["a"], [], ["b", None], None], score=[3, 4, 2, 5])
+    view = pa.string_view()
+    kinds = {"text": view, "id": view, "language": view, "tags": pa.list_(view), "score": pa.float16()}
+    table = pa.table({name: pa.array(column, kinds.get(name)) for name, column in plain.to_pydict().items()})
+    rules = ['language == "en"', "score >= 3"]
+
+    snapshot = ingest({"data/a.parquet": table}, rules=rules)
+
+    [document] = read_docs(snapshot)
+    assert (document["text"], document["doc_id"]) == ("Text of page 0.", "page-0")
+    assert isinstance(document["meta"], dict) and document["meta"]["extra"] == '{"tags":["a"],"score":3.0}'
+    assert snapshot.manifest.identity.ledger.dropped == {rules[0]: 2, rules[1]: 1}
+
+
 def test_rows_without_usable_text_are_rejected(ingest: Ingest, read_docs: Read, read_rejects: Read) -> None:
     bad = [None, b"", b"caf\xe9", b"ok\xed\xa0\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\0\0", "Übung".encode()]
     good = [f"Text of page {number}.".encode() for number in range(200)]
