@@ -125,7 +125,7 @@ class SampleRecipe(RecipeSection):
 
     def weigh(self, row: TranslationRow) -> float | str:
         """Return a row's weight (1 without `weight`), or a reason code to drop the row."""
-        if not (isinstance(row.src, str) and isinstance(row.tgt, str)):
+        if row.src is None or row.tgt is None:
             return "missing_language"
         src, tgt = canonical_text(row.src), canonical_text(row.tgt)
         if self.filters is not None and (reason := self.filters.drop_reason(src, tgt)):

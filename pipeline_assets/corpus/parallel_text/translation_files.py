@@ -76,7 +76,7 @@ class TranslationFile:
 
 
 class TranslationRow(NamedTuple):
-    """Both texts and the weight of a row, as stored and unchecked; None if missing."""
+    """Both texts of a row, None if missing, and its weight, unchecked."""
 
     src: Any
     tgt: Any
@@ -121,6 +121,9 @@ def _to_row(row: dict[str, Any] | Fault, languages: Languages, weight_column: st
     sides = row.get(TRANSLATION_COLUMN) or {}
     if not isinstance(sides, dict):
         return Fault("wrong_type", f"its translation is {type(sides).__name__}")
+    for code in (languages.src, languages.tgt):
+        if not isinstance(text := sides.get(code), str | None):
+            return Fault("wrong_type", f"its {code} is {type(text).__name__}")
     return TranslationRow(sides.get(languages.src), sides.get(languages.tgt), row.get(weight_column or ""))
 
 

@@ -114,6 +114,19 @@ def test_dropped_and_rejected_rows_are_counted_by_reason(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize("wrong", [["un", "deux"], 7, True, {"text": "un"}])
+def test_a_side_that_is_not_text_is_rejected_with_its_type(tmp_path: Path, wrong: object) -> None:
+    rows = [*(to_row(f"phrase {number}", f"sentence {number}") for number in range(5)), to_row(wrong, "one")]
+    file = lines_file(tmp_path / "a.jsonl", rows)
+
+    message = refusal(lambda: sample([file], tmp_path / "refused", k=5))
+    accepted = sample([file], tmp_path / "accepted", k=5, **ANY_REJECTS)
+
+    assert "1 of 6 rows is rejected (1 wrong_type)" in message
+    assert f"wrong_type (its fr is {type(wrong).__name__})" in message
+    assert (accepted.meta.ledger.rejected, accepted.meta.ledger.dropped) == ({"wrong_type": 1}, {})
+
+
 def test_reasons_are_in_a_fixed_order(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     bad_rows = [
