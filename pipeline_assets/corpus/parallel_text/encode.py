@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.parallel_text.encode_recipe import TRAINING_KEYS, EncodeRecipe
+from pipeline_assets.corpus.parallel_text.encode_recipe import TRAINING_KEYS, EncodeRecipe, EncodeSection
 from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequences
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, parse_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
@@ -73,9 +73,10 @@ def encode(
         exists = (out_dir / ENCODE_META_FILE).exists()
         sha256 = META_FORMAT.read(out_dir / ENCODE_META_FILE).sha256 if exists else file_sha256(spm_model)
         recipe["model_sha256"] = sha256
+    section = EncodeSection.from_mapping({"max_unknown_fraction": max_unknown_fraction}, "encode")
     sample = read_sample(Path(manifest_path))
     files, _, losses = _encode_sample(sample, EncodeRecipe.from_mapping(recipe, "encode"), spm_model)
-    verdict = LossLimit(max_unknown_fraction).evaluate_losses(losses)
+    verdict = LossLimit(section.max_unknown_fraction).evaluate_losses(losses)
     if not verdict.passed and not verdict.is_minor:
         raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
     if not verdict.passed:

@@ -183,6 +183,16 @@ def test_keys_of_a_training_are_refused_with_a_model(
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("limit", ["5%", 5, "1.5", None])
+def test_a_limit_that_is_no_share_is_refused_before_a_model_is_trained(
+    manifest: Path, tmp_path: Path, limit: Any
+) -> None:
+    line = refusal(lambda: encode(manifest, None, tmp_path / "cache", max_unknown_fraction=limit), UsageError)
+
+    assert line.startswith("encode: `max_unknown_fraction` must be ") and f"got {limit!r}" in line
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_model_without_an_end_token_is_refused(manifest: Path, tmp_path: Path) -> None:
     """Without this check each side would end with -1, the last unsigned id."""
     model = io.BytesIO()
