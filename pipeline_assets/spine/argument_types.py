@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
-from types import NoneType
-from typing import Literal, ParamSpec, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from pipeline_assets.spine.errors import UsageError
 
@@ -21,8 +21,9 @@ R = TypeVar("R")
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that it raises UsageError for an argument of a wrong type.
 
-    An annotation must be a class, a union of classes, or a `Literal`. A bool is not a valid `int`; a text that is empty
-    or has a NUL character is not a valid path. Parameters with a `Literal` or without an annotation are not checked.
+    An annotation must be a class, a union of classes, or a `Literal`. Items of a generic class, such as
+    `Sequence[int]`, are not checked. A bool is not a valid `int`; a text that is empty or has a NUL character is not a
+    valid path. Parameters with a `Literal` or without an annotation are not checked.
     """
     signature = inspect.signature(function)
 
@@ -30,7 +31,8 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             annotation = signature.parameters[name].annotation
-            types = get_args(annotation) or (annotation,)
+            union = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+            types = [get_origin(kind) or kind for kind in union]
             if get_origin(annotation) is Literal:  # the function checks its values
                 continue
             if isinstance(value, str) and Path in types and (not value or "\0" in value):

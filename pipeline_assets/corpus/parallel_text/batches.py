@@ -19,6 +19,7 @@ from pipeline_assets.corpus.packing.hashed_order import hashed_order
 from pipeline_assets.corpus.parallel_text.padding import PaddedBatch, causal_mask, mask_source
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, open_cache
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import InputError
 
 
@@ -93,6 +94,7 @@ def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64
     return 1 - tokens / padded if padded else 0.0
 
 
+@check_arguments
 def numpy_batches(
     folder: Path | str, split: Split, batch: int, seed: int, epoch: int = 0, ignore_source: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:

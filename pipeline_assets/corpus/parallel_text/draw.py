@@ -20,6 +20,7 @@ from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.removals import FORGOTTEN, NO_REMOVALS, Removals, RowKeys
 from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
@@ -112,14 +113,15 @@ def write_sample(
     return BuildResult(content, counts, decisions, labels=[staging.write(sample.SAMPLE_META_FILE, meta.to_bytes())])
 
 
+@check_arguments
 def materialize(
     k: int = 120,
     seed: int = 42,
-    splits: tuple[int, int, int] = (96, 12, 12),
+    splits: Sequence[int] = (96, 12, 12),
     filters: Mapping[str, object] | None = MappingProxyType({}),
     *,
     files: Sequence[TranslationFile],
-    languages: tuple[str, str],
+    languages: Sequence[str],
     source: sample.SampleSource,
     folder: Path | str,
     replace: bool = False,
@@ -143,8 +145,8 @@ def materialize(
         options: Other keys of `SampleRecipe`, such as algorithm, duplicates and weight.
 
     Raises:
-        UsageError: A value is invalid, the sample in the folder differs from the request, there are too few pairs, or
-            the folder is in a sealed artifact.
+        UsageError: A value is invalid or of a wrong type, the sample in the folder differs from the request, there are
+            too few pairs, or the folder is in a sealed artifact.
         InputError: Too many rows are rejected.
     """
     for name, items, count in (("languages", languages, 2), ("splits", splits, 3)):

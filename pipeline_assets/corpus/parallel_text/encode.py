@@ -20,6 +20,7 @@ from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, M
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, LossLimit
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
@@ -41,12 +42,13 @@ def write_cache(
     return BuildResult(written, counts, decisions, provenance=losses_to_provenance(losses))
 
 
+@check_arguments
 def encode(
     manifest_path: Path | str,
     spm_model: Path | str | None,
     out_dir: Path | str,
     *,
-    max_unknown_fraction: str = MAX_UNKNOWN_FRACTION,
+    max_unknown_fraction: str | int | float = MAX_UNKNOWN_FRACTION,
     **recipe: object,
 ) -> Path:
     """Encode a sample into a folder outside any data root, for notebooks.

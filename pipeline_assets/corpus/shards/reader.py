@@ -20,6 +20,7 @@ from pipeline_assets.corpus.shards.mixture_order import (
     weight_fractions,
 )
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
+from pipeline_assets.spine.argument_types import check_arguments
 
 _ROW_BITS = 32  # a key is corpus << 32 | row
 _GROUP_BYTES = 4 << 20  # a larger group would leave the CPU's cache before its batches are read
@@ -135,13 +136,15 @@ class MixtureReader:
         name, row = self.names[self.order.corpus_numbers[position]], int(self.order.row_numbers[position])
         return MixtureRow(self.shards[name][row], name, row)
 
+    @check_arguments
     def batches(
         self, batch: int, rank: int = 0, ranks: int = 1, step: int = 0, drop_last: bool = False, padding: bool = False
     ) -> Iterator[NDArray[Any]]:
         """Yield one rank's batches, shape (batch, seq_len), starting at a step.
 
-        The last batch may have fewer rows. See `rank_positions` for arguments and errors. Rank 0 logs how many rows are
-        not read or are repeated. Rows are read in groups of about 4 MiB; a batch is a view of its group.
+        The last batch may have fewer rows. See `rank_positions` for arguments and errors; a wrong type is a UsageError.
+        Rank 0 logs how many rows are not read or are repeated. Rows are read in groups of about 4 MiB; a batch is a
+        view of its group.
         """
         positions = rank_positions(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:

@@ -84,6 +84,24 @@ def test_replace_draws_another_sample(arguments: dict[str, object]) -> None:
     assert len(read_sample(manifest).pairs) == 30
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"replace": "no"}, "replace: must be True or False, got 'no'; correct it"),
+        ({"folder": ""}, "folder: must not be empty; correct it"),
+        ({"splits": 3}, "splits: must be a Sequence, got 3; correct it"),
+        ({"filters": "none"}, "filters: must be a Mapping or None, got 'none'; correct it"),
+    ],
+)
+def test_an_argument_of_another_type_replaces_no_sample(
+    arguments: dict[str, object], tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    before = read_folder(tmp_path / "sample")
+
+    assert refusal(lambda: materialize(**arguments | {"k": 30} | changes), UsageError) == message
+    assert read_folder(tmp_path / "sample") == before
+
+
 def test_a_sample_in_a_sealed_artifact_is_never_replaced(arguments: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "sample" / "manifest.json").touch()
     before = read_folder(tmp_path / "sample")

@@ -161,6 +161,15 @@ def test_numpy_batches_have_each_pair_once_by_seed_and_epoch(fixed: Path, cache:
     )
 
 
+def test_arguments_of_another_type_are_refused(manifest: Path, fixed: Path) -> None:
+    batch = refusal(lambda: numpy_batches(fixed, "train", batch=True, seed=1), UsageError)
+    masked = refusal(lambda: numpy_batches(fixed, "train", 8, seed=1, ignore_source="no"), UsageError)  # type: ignore[arg-type]
+
+    assert batch == "batch: must be an integer, got True; correct it"
+    assert masked == "ignore_source: must be True or False, got 'no'; correct it"
+    assert refusal(lambda: encode(manifest, None, ""), UsageError) == "out_dir: must not be empty; correct it"
+
+
 def test_a_model_with_another_hash_is_refused(manifest: Path, cache: Path, tmp_path: Path) -> None:
     encode(manifest, cache / "spm.model", tmp_path / "cache")
     other = encode(manifest, None, tmp_path / "other", vocab_size=450) / "spm.model"
@@ -183,7 +192,7 @@ def test_keys_of_a_training_are_refused_with_a_model(
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize("limit", ["5%", 5, "1.5", None])
+@pytest.mark.parametrize("limit", ["5%", 5, "1.5", 1.5])
 def test_a_limit_that_is_no_share_is_refused_before_a_model_is_trained(
     manifest: Path, tmp_path: Path, limit: Any
 ) -> None:

@@ -14,6 +14,7 @@ from shards_build import numbered_rows, seal_rows
 
 from pipeline_assets.corpus.shards import reader as reader_module
 from pipeline_assets.corpus.shards.reader import MixtureReader
+from pipeline_assets.spine.errors import UsageError
 
 WEIGHTS = {"a": "0.5", "b": 0.3, "c": 0.2}
 SIZES = {"a": 31, "b": 17, "c": 40}  # rows, 5 per file; the tokens of a row are its corpus and number
@@ -152,6 +153,14 @@ def test_padding_deals_every_row_and_repeats_the_first(
 def test_padding_and_drop_last_exclude_each_other(reader: MixtureReader) -> None:
     with pytest.raises(ValueError, match="drop_last and padding exclude each other"):
         reader.batches(4, 0, 2, drop_last=True, padding=True)
+
+
+@pytest.mark.parametrize("wrong", [{"drop_last": "no"}, {"padding": "no"}, {"step": True}, {"rank": "0"}])
+def test_batches_refuse_arguments_of_another_type(reader: MixtureReader, wrong: dict[str, object]) -> None:
+    [(name, value)] = wrong.items()
+
+    with pytest.raises(UsageError, match=f"{name}: must be .*, got {value!r}; correct it"):
+        reader.batches(4, **wrong)  # type: ignore[arg-type]
 
 
 def test_an_unpickled_reader_reads_the_same_rows(folders: dict[str, Path]) -> None:
