@@ -148,7 +148,7 @@ class Stage2Recipe(Recipe):
         )
 
     def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
-        """Raise InputError if a filter, faiss, the trainer or tokenizer cannot be loaded."""
+        """Raise InputError if a filter, faiss, the trainer or tokenizer cannot be used."""
         targets, near = self.targets() if targets is None else targets, self.dedup.near if self.dedup else None
         early_checks.check_inputs(targets, root)
         early_checks.check_packages(self.sources, targets, root)
@@ -156,9 +156,14 @@ class Stage2Recipe(Recipe):
         early_checks.check_near_search(near, "dedup", targets, root)
         if early_checks.is_to_be_built(targets, trained_tokenizer.TOKENIZER_STAGE, root):
             require_sentencepiece()
-        external = self.tokenizer if isinstance(self.tokenizer, sections.ExternalTokenizerSection) else None
-        if external is not None and early_checks.is_to_be_built(targets, sections.SHARDS_STAGE, root):
-            load_tokenizer(TokenizerFile(external.without_path(), root / external.path, section="tokenizer"))
+        if self.tokenizer and self.shards and early_checks.is_to_be_built(targets, sections.SHARDS_STAGE, root):
+            self.shards.dtype_for(self._vocabulary_size(self.tokenizer, root))
+
+    def _vocabulary_size(self, tokenizer: sections.AnyTokenizer, root: Path) -> int:
+        if isinstance(tokenizer, sections.TrainedTokenizerSection):
+            return tokenizer.vocab_size
+        file = TokenizerFile(tokenizer.without_path(), root / tokenizer.path, section="tokenizer")
+        return load_tokenizer(file).vocabulary_size
 
     def revisions(self) -> list[tuple[str, str]]:
         return [(hub.dataset, hub.revision) for hub in self.sources if isinstance(hub, source_kinds.HubSource)]

@@ -1,5 +1,6 @@
 """Missing files and libraries of later steps are found before a build."""
 
+import hashlib
 import json
 import shutil
 import sys
@@ -144,6 +145,27 @@ def test_the_model_of_sentence_pairs_is_checked_before_the_build(
 
     assert package.startswith("tokenizers: sentencepiece is not installed; ")
     assert model.startswith(f"{tmp_path}/none.model: cannot read the tokenizer file (No such file or directory); ")
+
+
+@pytest.mark.parametrize("kind", ["trained", "file"])
+def test_a_dtype_that_is_too_small_for_the_vocabulary_is_an_error_before_the_build(tmp_path: Path, kind: str) -> None:
+    content = recipe_content(dict.fromkeys(DATASETS.values(), "a" * 40))
+    content["shards"] |= {"dtype": "uint16"}
+    content["tokenizer"] |= {"vocab_size": 70_000}
+    if kind == "file":
+        vocabulary = {f"word{number}": number for number in range(70_000)}
+        added = {"content": "word0", "id": 0, "special": True, "normalized": False, "single_word": False}
+        added |= {"lstrip": False, "rstrip": False}
+        model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "word1"}
+        data = json.dumps({"version": "1.0", "added_tokens": [added], "model": model}).encode()
+        (tmp_path / "tokenizer.json").write_bytes(data)
+        content["tokenizer"] = {"kind": "file", "path": "tokenizer.json", "family": "hf_tokenizer"}
+        content["tokenizer"] |= {"sha256": hashlib.sha256(data).hexdigest(), "end_of_document": "word0"}
+    recipe = Stage2Recipe.from_mapping(content, "small.yaml")
+
+    assert refusal(lambda: recipe.check_prerequisites(tmp_path), UsageError) == (
+        "shards.dtype: uint16 allows only ids below 65,536, and the vocabulary has 70,000; remove it, or set int32"
+    )
 
 
 @pytest.mark.parametrize("section", ["scoring", "rows"])
