@@ -186,11 +186,12 @@ def _sample_files(
     check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, reject_formatter(()))
     if len(pairs) < recipe.k:
         fates = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.other_outcomes()) or "none dropped"
+        fix = "write weights from 1e-9 to 1e9, as numbers, " * ("no_weight" in drawn.ledger.dropped)
+        fix += "loosen the filters, or add files"
         if not pairs:
-            what = f"no pair among {rows:,} rows ({fates})"
-            raise UsageError(what, RecipeKey("source"), "loosen the filters, or add files")
+            raise UsageError(f"no pair among {rows:,} rows ({fates})", RecipeKey("source"), fix)
         what = f"must be at most {len(pairs):,}, the pairs among {rows:,} rows ({fates}), got {recipe.k:,}"
-        raise UsageError(what, RecipeKey("k"), "request fewer, loosen the filters, or add files")
+        raise UsageError(what, RecipeKey("k"), f"request fewer, {fix}")
     meta = sample.requested_meta(recipe, source)
     request = {name: meta[name] for name in ("revision", "seed", "k", "filters_sha256")}
     lines = [

@@ -254,6 +254,19 @@ def test_pairs_that_share_a_text_are_assigned_before_single_pairs(seed: int) -> 
     assert sorted(splits[6:]) == ["test", "test", "val", "val"]
 
 
+@pytest.mark.parametrize("weight", ["1", 0, None, 10**10])
+def test_the_range_of_weights_is_named_if_rows_have_no_usable_weight(tmp_path: Path, weight: object) -> None:
+    rows = [to_row(f"phrase {number}", f"sentence {number}") | {"w": weight} for number in range(5)]
+    file = lines_file(tmp_path / "a.jsonl", rows)
+
+    message = refusal(lambda: sample([file], tmp_path / "s", algorithm="es_weighted", weight="column:w"), UsageError)
+
+    assert message == (
+        "source: no pair among 5 rows (5 no_weight); "
+        "write weights from 1e-9 to 1e9, as numbers, loosen the filters, or add files"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
