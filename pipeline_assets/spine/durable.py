@@ -230,10 +230,23 @@ def link(source: Path, target: Path) -> None:
             copy.append(source, source.stat().st_size, file_sha256(source))
 
 
+def take_over(path: Path) -> None:
+    """Replace a file of another member of the group with a copy that this user owns.
+
+    Only the owner of a file, or root, may set its mode and times. Whether others may write it depends on a umask.
+    """
+    if os.geteuid() not in (0, path.stat().st_uid):
+        remove_abandoned(path.parent)
+        with DurableFile(path) as copy:
+            copy.append(path, path.stat().st_size, file_sha256(path))
+
+
 def set_mode(path: Path, mode: int) -> None:
     """Set the nine permission bits of a file or folder, regardless of the umask."""
     now = stat.S_IMODE(os.stat(path).st_mode)
     if now & 0o777 != mode:
+        if path.is_file():
+            take_over(path)
         call_failpoint("chmod", path)
         os.chmod(path, now & ~0o777 | mode)  # keeps setuid, setgid and sticky bits
 

@@ -3,12 +3,14 @@
 import os
 from pathlib import Path
 
-from pipeline_assets.spine.durable import DurableFile, call_failpoint, fsync, name_file_in_errors, write_all
+from pipeline_assets.spine.durable import DurableFile, call_failpoint, fsync, name_file_in_errors, take_over, write_all
 
 
 def reserve(path: Path, byte_count: int) -> None:
-    """Create a durable file of `byte_count` zero bytes, unless the file exists."""
-    if not path.exists():
+    """Create a durable file of `byte_count` zero bytes; keep the bytes of a present one."""
+    if path.exists():
+        take_over(path)
+    else:
         with DurableFile(path) as file, name_file_in_errors(path):
             os.truncate(file.fileno(), byte_count)
 

@@ -305,3 +305,20 @@ def test_reserved_file_is_zero_until_ranges_are_written(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
     assert [kind for kind, _ in reserving] == ["create", "fsync", "rename", "fsync"]
     assert [kind for kind, _ in writing] == ["append", "fsync"]
+
+
+def test_reserved_file_of_another_member_of_the_group_is_taken_over_with_its_bytes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve(path, 8)
+    write_range(path, 4, np.array([2], "<i4").data)
+    earlier = path.stat().st_ino
+
+    reserve(path, 8)
+    kept = path.stat().st_ino
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    reserve(path, 8)
+
+    assert kept == earlier != path.stat().st_ino
+    assert np.fromfile(path, "<i4").tolist() == [0, 2]
+    assert list(path.parent.iterdir()) == [path]

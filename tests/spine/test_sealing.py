@@ -1,5 +1,6 @@
 """The seal moves exactly the named files of the builder that owns the lock."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -98,6 +99,35 @@ def test_group_of_a_shared_folder_can_replace_sealed_artifacts(target: Path) -> 
 
     assert read_modes(target / "below") == SEALED | {".": 0o775, "parts": 0o775}
     assert target.stat().st_mode & 0o7777 == 0o2775
+
+
+def test_group_member_finishes_the_interrupted_seal_of_another(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its owner may change the mode of a file."""
+
+    def stop(step: durable.Operation, path: Path) -> None:
+        if step == "chmod":
+            raise KeyboardInterrupt
+
+    def change_own_mode(path: Path, mode: int, change: Callable[[Path, int], None] = os.chmod) -> None:
+        if path.stat().st_ino in others:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        change(path, mode)
+
+    target.parent.chmod(0o2775)
+    with open_staging_dir(target, PLAN) as building:
+        files = [write_shard(building, position).files[0] for position in range(3)]
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(durable, "failpoint", stop)
+            seal(building, files)
+    others = {path.stat().st_ino for path in building.folder.rglob("*")}
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    monkeypatch.setattr(os, "chmod", change_own_mode)
+
+    recover(target)
+
+    assert read_modes(target) == SEALED | {".": 0o775, "parts": 0o775}
+    assert is_whole(target)
+    assert list_siblings(target) == [".words.lock", "words"]
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("ONE\n")], ids=["gone", "shorter"])

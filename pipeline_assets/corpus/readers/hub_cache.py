@@ -74,7 +74,9 @@ def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
     """Return the path of a range's partial download; delete partials of earlier boots."""
     partial = folder / _partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{_PARTIAL_SUFFIX}"):
-        if other != partial:
+        if other == partial:
+            durable.take_over(partial)
+        else:
             durable.remove(other)
     return partial
 

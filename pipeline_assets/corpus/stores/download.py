@@ -83,6 +83,7 @@ def _download(
         return durable_part
 
     if copy is not None and local_path.exists():
+        durable.take_over(local_path)
         with open(local_path, "rb", buffering=0) as earlier:
             for block in read_blocks(earlier, copy.bytes):
                 digest.update(block)

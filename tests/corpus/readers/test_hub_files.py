@@ -5,6 +5,7 @@ The hub is the project's own, on loopback; the client is the real one.
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -112,6 +113,22 @@ def test_a_cut_download_resumes_where_it_stopped(published: Published, start: in
     assert span.path.read_bytes() == LARGE[start:stop]
     assert published.body_bytes() == stop - start - 1_500_000
     assert published.cached() == [span.path]
+
+
+def test_a_partial_download_of_another_member_of_the_group_is_continued_in_a_copy(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other member's umask may forbid writing to the file itself."""
+    partial = published.part(BIG, 100, 200)
+    partial.write_bytes(LARGE[100:150])
+    earlier = partial.stat().st_ino
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+
+    span = published.fetch(BIG, 100, 200)
+
+    assert span.path.read_bytes() == LARGE[100:200]
+    assert span.path.stat().st_ino != earlier
+    assert published.body_bytes() == 50
 
 
 def test_a_partial_download_from_before_a_reboot_is_not_used(

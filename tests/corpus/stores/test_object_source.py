@@ -1,10 +1,11 @@
 """Builds of sources in object stores, with the digests of local files."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,30 @@ def test_a_cut_fetch_continues_by_ranges(server: ObjectServer, root: Path, monke
 
     assert len(whole) > 12
     assert list_gets(server) == whole[7:]
+    assert built["stage_a/normalized/notes"].manifest.identity.counts["documents"] == 90
+
+
+def test_a_cut_fetch_of_another_member_of_the_group_continues_in_copies(
+    server: ObjectServer, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its owner may set the modification time of a file."""
+
+    def set_own_times(path: Path, *, ns: tuple[int, int], change: Callable[..., None] = os.utime) -> None:
+        if path.stat().st_ino in others:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        change(path, ns=ns)
+
+    monkeypatch.setattr(download, "_PART_BYTES", 1000)
+    server.faults = [Fault("403", "GET", "rows", count=1000, after=7)]
+    with pytest.raises(DeniedError):
+        build(root)
+    server.faults = []
+    others = {path.stat().st_ino for path in (root / "object_cache").rglob("*.jsonl*")}
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    monkeypatch.setattr(os, "utime", set_own_times)
+
+    built = build(root)
+
     assert built["stage_a/normalized/notes"].manifest.identity.counts["documents"] == 90
 
 
