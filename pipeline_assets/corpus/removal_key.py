@@ -32,9 +32,13 @@ def read_secret(list_path: Path, entry_keys: set[str]) -> tuple[bytes, str]:
 
 
 def create_secret(list_path: Path) -> None:
-    """Create the secret of a removal list; keep a secret that already exists."""
+    """Create the secret of a removal list; keep a secret that already exists.
+
+    Only its owner can read it, or the group that shares the folder, whose builds need it.
+    """
     if not (file := _secret_file(list_path)).exists():
-        durable.write_durably(file, msgspec.json.encode(secrets.token_hex(32)), mode=0o600)
+        mode = 0o660 if durable.is_shared(file.parent) else 0o600
+        durable.write_durably(file, msgspec.json.encode(secrets.token_hex(32)), mode)
 
 
 def _secret_file(list_path: Path) -> Path:

@@ -93,7 +93,12 @@ def test_the_list_has_dates_reasons_and_hashes_but_nothing_in_clear(tmp_path: Pa
     assert b"note_" not in everything and marker(7).encode() not in everything
 
 
-def test_the_secret_is_private_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("folder_mode", "secret_mode"), [(0o755, 0o600), (0o777, 0o600), (0o2775, 0o640)])
+def test_the_secret_is_private_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder_mode: int, secret_mode: int
+) -> None:
+    """A group that shares the data root reads it, too."""
+    tmp_path.chmod(folder_mode)
     modes = list[int]()
 
     def stop_at_the_secret(kind: durable.Operation, path: Path) -> None:
@@ -105,7 +110,7 @@ def test_the_secret_is_private_before_it_has_its_name(tmp_path: Path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         add_entries(tmp_path, [("id", "note_7")], "request 7", "2026-05-01")
 
-    assert modes == [0o600]
+    assert modes == [secret_mode]
 
 
 def test_urls_hosts_and_patterns_are_matched(tmp_path: Path) -> None:
