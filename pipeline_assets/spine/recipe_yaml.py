@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from pipeline_assets.spine.errors import InputError, UsageError, one_line
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, one_line
 from pipeline_assets.spine.metadata_file import MAX_BITS, MetadataFormat
 
 RECIPE_FORMAT = MetadataFormat("recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True)
@@ -26,9 +26,10 @@ def read_yaml(
     empty_fix: str = "write one: manifests/recipes and docs have examples",
     as_text: bool = False,
 ) -> dict[str, object]:
-    """Read a YAML file (called `noun` in errors) as a mapping; UsageError if invalid.
+    """Read a YAML file (called `noun` in errors) as a mapping.
 
-    If `as_text`, numbers and booleans are returned as they are written.
+    If `as_text`, numbers and booleans are returned as they are written. Raise UsageError if the file is missing or
+    invalid, RetryableError if it must not be read.
     """
     try:
         text = replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8")
@@ -41,6 +42,8 @@ def read_yaml(
         raise UsageError(f"{noun} not found", path, fix) from None
     except ValueError as error:
         raise UsageError(f"not valid YAML ({one_line(error)})", path, "correct that line") from None
+    except RetryableError:  # as without read permission
+        raise
     except InputError as error:
         raise UsageError(error.what, path, f"pass a {noun.removesuffix(' file')} file") from None
     if values is None:

@@ -1,14 +1,16 @@
 """Recipes are small YAML files; an error in one names the key and the line."""
 
+import errno
+import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import pydantic
 import pytest
 
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.section import RecipeSection
 
 
@@ -276,6 +278,18 @@ def test_missing_file_is_reported_with_the_nearest_recipe_or_all(path: Path, nam
 
 def test_folder_is_not_a_recipe(tmp_path: Path) -> None:
     assert str(refusal(tmp_path)) == f"{tmp_path}: not a valid recipe: the path is a folder; pass a recipe file"
+
+
+def test_recipe_that_must_not_be_read_names_the_permission(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(*_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", deny)
+
+    with pytest.raises(RetryableError) as denied:
+        TextRecipe.read(path)
+
+    assert str(denied.value) == f"{path}: reading is not allowed; grant read permission"
 
 
 def test_name_in_a_recipe_overrides_the_file_name_and_is_lowercased(path: Path) -> None:
