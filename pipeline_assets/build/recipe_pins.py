@@ -62,7 +62,7 @@ def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
         pinned = _set_revision(text, dataset, commit)
         if parse_yaml(pinned) != expected:
             raise UsageError("the YAML writer would change other values too", path, "write the commit by hand")
-        durable.write_durably(path, pinned.encode())
+        durable.write_durably(path.resolve(), pinned.encode())  # a linked recipe remains a link
         return before
 
 

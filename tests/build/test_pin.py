@@ -53,6 +53,19 @@ def test_any_revision_becomes_the_commit(system: str, line: str, before: str, pi
     assert SYSTEMS.read_recipe(path).revisions() == [(FINEWEB, COMMIT)]
 
 
+def test_linked_recipe_is_pinned_in_its_own_file(tmp_path: Path) -> None:
+    """As where `recipes` of a data root links a file of a repository."""
+    (tmp_path / "repository").mkdir()
+    original = write_recipe(tmp_path / "repository", "healing_text_v1")
+    link = tmp_path / "healing_text_v1.yaml"
+    link.symlink_to(original)
+
+    pin_recipe(link, FINEWEB, COMMIT, SYSTEMS)
+
+    assert link.is_symlink()
+    assert SYSTEMS.read_recipe(original).revisions() == [(FINEWEB, COMMIT)]
+
+
 def test_two_pins_of_one_recipe_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the recipe is locked while a pin reads and writes it."""
     path, is_locked = write_recipe(tmp_path, "healing_text_v1"), list[bool]()
