@@ -18,6 +18,7 @@ from pipeline_assets.corpus.filters.own_step import step_file_names
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import try_read_manifest
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml
 
@@ -63,13 +64,14 @@ def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path
         step_names = step_file_names(read_yaml(path))
         copies = {kept: path} | {kept.with_name(file): path.with_name(file) for file in step_names}
         texts = {target: RECIPE_FORMAT.read_raw(source) for target, source in copies.items()}
-        for target, text in texts.items():
-            if target.exists() and RECIPE_FORMAT.read_raw(target) != text and not replace:
-                fix = "run that one by its name, rename one of them, or run with --replace"
-                raise UsageError(f"another {'recipe' if target == kept else 'own step'} exists", target, fix)
         durable.make_folder(kept.parent)
-        for target, text in reversed(texts.items()):  # the recipe last
-            durable.write_durably(target, text)
+        with lock_folder(kept.parent):  # `init` and `pin` may write the same recipe
+            for target, text in texts.items():
+                if target.exists() and RECIPE_FORMAT.read_raw(target) != text and not replace:
+                    fix = "run that one by its name, rename one of them, or run with --replace"
+                    raise UsageError(f"another {'recipe' if target == kept else 'own step'} exists", target, fix)
+            for target, text in reversed(texts.items()):  # the recipe last
+                durable.write_durably(target, text)
     return kept
 
 

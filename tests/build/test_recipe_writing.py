@@ -3,11 +3,13 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from refusals import refusal
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content
 
-from pipeline_assets.build.recipe_writing import write_new_recipe
+from pipeline_assets.build.recipe_writing import copy_recipe, write_new_recipe
+from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.stage_a import StageARecipe
 
@@ -50,3 +52,21 @@ def test_a_recipe_with_an_unusable_file_is_not_written(tmp_path: Path) -> None:
 
     assert "none.tiktoken" in line
     assert not (tmp_path / "data").exists()
+
+
+def test_recipe_that_another_command_writes_meanwhile_is_not_overwritten_by_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, kept = tmp_path / "mine.yaml", tmp_path / "data/recipes/mine.yaml"
+    original.write_text("system: stage_a")
+
+    def write_before(operation: durable.Operation, path: Path) -> None:
+        if (operation, path) == ("mkdir", kept.parent):
+            path.mkdir()
+            kept.write_text("system: healing")
+
+    monkeypatch.setattr(durable, "failpoint", write_before)
+    line = refusal(lambda: copy_recipe(original, "mine", tmp_path / "data", replace=False), UsageError)
+
+    assert line.startswith(f"{kept}: another recipe exists; ")
+    assert kept.read_text() == "system: healing"
