@@ -42,9 +42,11 @@ def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFo
 
 
 def dagster_name(name: str) -> str:
-    """Return a name that Dagster allows; a changed name ends with a hash."""
-    valid = re.sub("[^A-Za-z0-9_]", "_", name)
-    is_allowed = valid == name and not is_reserved_name(name)
+    """Return a name that Dagster allows and no step has; a changed name ends with a hash."""
+    valid, (system, _, artifact) = re.sub("[^A-Za-z0-9_]", "_", name), name.partition("__")
+    # Dagster refuses all definitions if a job has the name of a step: of an asset, a job or a freshness check.
+    is_step = (system in SYSTEMS.pages and artifact) or name.endswith(("__step", "__fresh"))
+    is_allowed = valid == name and not is_reserved_name(name) and not is_step
     return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 

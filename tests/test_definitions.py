@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 import yaml
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
+from schedule_files import NOTES, write_schedules
 
 from pipeline_assets.attributes import OWNERS_VARIABLE, TAGS_VARIABLE
 from pipeline_assets.code_location import build_definitions
@@ -210,6 +211,18 @@ def test_recipes_with_similar_names_do_not_hide_others_in_the_ui(tmp_path: Path)
         dg.AssetKey(["recipes_left_out", "a"]),
         dg.AssetKey(["recipes_left_out", "a.yaml:b"]),
     } <= assets
+
+
+def test_recipe_with_the_name_of_a_step_hides_no_other_in_the_ui(notes_root: Path) -> None:
+    write_schedules(notes_root, NOTES)
+    text = (notes_root / "recipes" / "mixed.yaml").read_text()
+    names = ("mixed__step", "nightly__fresh", "stage_a__mixed__filtered")
+    for name in names:
+        (notes_root / "recipes" / f"{name}.yaml").write_text(text.replace("name: mixed", f"name: {name}"))
+
+    jobs = build_definitions(notes_root).get_repository_def().get_all_jobs()  # compares the names of jobs and steps
+
+    assert {"mixed", *names} <= {job.tags.get("corpusmill/recipe") for job in jobs}
 
 
 @pytest.mark.parametrize("name", ["config", "class"])
