@@ -27,7 +27,7 @@ from pipeline_assets.corpus.readers.hub_errors import RepoType
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, modification_times_ns
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH
-from pipeline_assets.spine.errors import InputError, combine_errors
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.key_types import UNPINNED
 from resources.store import Hub
@@ -141,10 +141,11 @@ def invalid_file_assets(
     recipe_errors: Sequence[InputError], schedule_errors: Sequence[InputError]
 ) -> Iterator[dg.AssetSpec]:
     """Yield an asset with the errors of each invalid recipe, and one for schedules."""
-    files = [(invalid_recipe_name(error), error) for error in recipe_errors]
-    files += [("schedules.yaml", combine_errors(schedule_errors))] if schedule_errors else []
-    for name, error in files:
-        text = "\n\n".join(map(str, (error, *error.others)))
+    errors_by_name = {invalid_recipe_name(error): [error, *error.others] for error in recipe_errors}
+    if schedule_errors:
+        errors_by_name["schedules.yaml"] = [*schedule_errors]
+    for name, errors in errors_by_name.items():
+        text = "\n\n".join(map(str, errors))
         yield dg.AssetSpec([INVALID_GROUP, name], description=text, group_name=INVALID_GROUP, kinds={"yaml"})
 
 

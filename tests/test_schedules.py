@@ -129,7 +129,7 @@ def test_runs_of_schedules_whose_recipe_is_missing_fail(
     action: str, jobs: list[str], cause: str, notes_root: Path, instance: dg.DagsterInstance
 ) -> None:
     renamed = NOTES | {"recipe": "renamed", "action": action}
-    write_schedules(notes_root, renamed, renamed | {"name": "again"})
+    write_schedules(notes_root, renamed, renamed | {"name": "again"}, NOTES | {"name": "never", "cron": "61 * * * *"})
 
     definitions = build_definitions(notes_root)
 
@@ -139,7 +139,7 @@ def test_runs_of_schedules_whose_recipe_is_missing_fail(
         [failed] = run_job(definitions.resolve_job_def(job), instance).get_step_failure_events()
         failure = failed.step_failure_data.user_failure_data
         assert failure is not None and failure.description is not None
-        assert cause in failure.description
+        assert cause in failure.description and "\n" not in failure.description
 
 
 def test_a_schedule_of_an_invalid_recipe_fails_with_its_error(notes_root: Path, instance: dg.DagsterInstance) -> None:
