@@ -30,6 +30,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.key_types import UNPINNED
+from pipeline_assets.spine.visible import to_one_line
 from resources.store import Hub
 
 SOURCES_GROUP, INVALID_GROUP = "sources", "recipes_left_out"
@@ -142,8 +143,8 @@ def invalid_file_assets(
 ) -> Iterator[dg.AssetSpec]:
     """Yield an asset with the errors of each invalid recipe, and one for schedules."""
     errors_by_name = {invalid_recipe_name(error): [error, *error.others] for error in recipe_errors}
-    if schedule_errors:
-        errors_by_name["schedules.yaml"] = [*schedule_errors]
+    if schedule_errors:  # a recipe file may be called `schedules.yaml.yaml`
+        errors_by_name.setdefault("schedules.yaml", []).extend(schedule_errors)
     for name, errors in errors_by_name.items():
         text = "\n\n".join(map(str, errors))
         yield dg.AssetSpec([INVALID_GROUP, name], description=text, group_name=INVALID_GROUP, kinds={"yaml"})
@@ -151,7 +152,7 @@ def invalid_file_assets(
 
 def invalid_recipe_name(error: InputError) -> str:
     """Return the name of the recipe file that an error is about; empty if none."""
-    return Path(re.sub(":[0-9]+$", "", str(error.where))).stem  # without the line
+    return to_one_line(Path(re.sub(":[0-9]+$", "", str(error.where))).stem)  # without the line
 
 
 def external_inputs_sensor(assets: Collection[ExternalAsset], root: Path) -> dg.SensorDefinition:

@@ -1,6 +1,7 @@
 """Snapshot of the code location: keys, partitions, dependencies, checks, jobs."""
 
 import json
+import os
 from pathlib import Path
 
 import dagster as dg
@@ -223,6 +224,22 @@ def test_recipe_with_the_name_of_a_step_hides_no_other_in_the_ui(notes_root: Pat
     jobs = build_definitions(notes_root).get_repository_def().get_all_jobs()  # compares the names of jobs and steps
 
     assert {"mixed", *names} <= {job.tags.get("corpusmill/recipe") for job in jobs}
+
+
+def test_recipe_file_with_an_odd_name_hides_no_other_in_the_ui(notes_root: Path) -> None:
+    (notes_root / "schedules.yaml").write_text("schedule: []\n")
+    for name in (b"\xff", b"schedules.yaml"):
+        Path(os.fsdecode(os.fsencode(notes_root / "recipes") + b"/" + name + b".yaml")).write_text("system: none\n")
+
+    repository = build_definitions(notes_root).get_repository_def()
+
+    assert "mixed" in repository.job_names
+    left_out = [
+        repository.asset_graph.get(dg.AssetKey(["recipes_left_out", name])) for name in (r"\udcff", "schedules.yaml")
+    ]
+    descriptions = [(node.description or "").encode().decode() for node in left_out]  # Dagster stores UTF-8
+    assert r"/recipes/\udcff.yaml:1: `system` must be one of" in descriptions[0]
+    assert "/recipes/schedules.yaml.yaml:1: `system`" in descriptions[1] and "unknown key `schedule`" in descriptions[1]
 
 
 @pytest.mark.parametrize("name", ["config", "class"])

@@ -36,6 +36,10 @@ def test_check_of_an_artifact_is_reported_on_one_line() -> None:
     assert check_result_line(target, result) == "check en: budget_met: WARNING: the next document is one⏎two"
 
 
+def test_name_that_is_not_utf8_can_be_stored_as_utf8() -> None:
+    assert str(InputError("not a recipe", "caf\udce9.yaml", "rename it")) == "caf\\udce9.yaml: not a recipe; rename it"
+
+
 def test_errors_show_controls_in_one_line() -> None:
     error = InputError(HOSTILE, HOSTILE, HOSTILE)
 
