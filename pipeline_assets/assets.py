@@ -197,15 +197,20 @@ def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) 
 
 
 def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path, run_builds_inputs: bool) -> bool:
-    """Check whether a target waits for inputs; raise InputError if an input failed.
+    """Check whether a target waits for inputs; raise InputError if an input failed or is damaged.
 
     A target waits if an input is missing or stale, and an upstream artifact has a different partition. If
     `run_builds_inputs` is false, raise InputError instead: otherwise the run would succeed without building the target.
     """
+    missing = []
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
-    unready = [upstream for upstream in target.upstream if upstream.state(root)[0] in ("missing", "stale")]
-    missing = [upstream.partition or upstream.kind.name for upstream in unready]
+        state, reason = upstream.state(root)
+        if state == "damaged":
+            fix = f"materialize it with {events.REPLACE_SETTING}"
+            raise InputError(f"this input is damaged ({reason})", root / upstream.folder, fix)
+        if state in ("missing", "stale"):
+            missing.append(upstream.partition or upstream.kind.name)
     if not missing or not any(_has_other_partition(target.partition, upstream) for upstream in target.upstream):
         return False
     if not run_builds_inputs:

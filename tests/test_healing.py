@@ -140,8 +140,9 @@ def test_a_damaged_upstream_fails_with_one_line(run: Materialized, root: Path) -
     with pytest.raises(dg.Failure) as failure:
         run(NAME, "healing_text_manifest")
 
-    assert str(failure.value.description).startswith(f"{shard}: has ")
-    assert "run `corpusmill verify` on the folder, then rebuild it" in str(failure.value.description)
+    folder = shard.parents[1]
+    assert str(failure.value.description).startswith(f"{folder}: this input is damaged ({shard}: has ")
+    assert "materialize it with `replace: true`" in str(failure.value.description)
 
 
 def test_builds_keep_a_copy_of_the_manifests_for_git(built: BuiltDemo) -> None:

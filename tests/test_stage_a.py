@@ -113,6 +113,23 @@ def test_checks_run_again_without_a_build(built_root: Path) -> None:
     assert [part.partition(":")[0] for part in descriptions["ledger_adds_up"].split("; ")] == list(SOURCES)
 
 
+def test_run_of_an_asset_says_how_to_repair_a_damaged_input(notes_root: Path) -> None:
+    run, folder = Materialized(notes_root, NOWHERE), step(notes_root, "normalized", "notes")
+    (folder / "manifest.json").chmod(0o644)
+    (folder / "manifest.json").write_text("{")
+    shutil.rmtree(step(notes_root, "filtered", "notes"))
+
+    with pytest.raises(dg.Failure) as failure:
+        run("mixed", "filtered", partition="notes", replace=True)
+    repaired = [run("mixed", artifact, partition="notes", replace=True) for artifact in ("normalized", "filtered")]
+
+    assert failure.value.description is not None
+    assert failure.value.description.startswith(f"{folder}: this input is damaged ({folder / 'manifest.json'}: not a ")
+    advice = "; materialize it with `replace: true` of the resource `store` in the launchpad"
+    assert failure.value.description.endswith(advice)
+    assert all(map(has_materialized, repaired))
+
+
 def test_the_job_of_a_recipe_builds_every_artifact(built: dict[str, Artifact], root: Path) -> None:
     run = Materialized(root, NOWHERE)
 
