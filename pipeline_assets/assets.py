@@ -130,7 +130,9 @@ def build_asset(
             chosen = targets if partition is None else [find_target(partition, run)[1]]
             sealed = [target for target in chosen if target.state(root)[0] != "missing"]
             results = {target.partition: run_checks(target, root) for target in sealed}
-            yield from _asset_check_results(kind, key, results)
+            for result in _asset_check_results(kind, key, results):
+                if dg.AssetCheckKey(key, result.check_name or "") in context.selected_asset_check_keys:
+                    yield result
 
     return asset
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from command_results import Corpusmill
-from materialized import NOWHERE, Materialized, has_materialized, resources
+from materialized import NOWHERE, QUIET, Materialized, has_materialized, resources
 from stage_a_build import build, digests, step
 from stage_a_sources import SOURCES, with_all_steps, write_hub, write_recipe, write_sources
 
@@ -111,6 +111,17 @@ def test_checks_run_again_without_a_build(built_root: Path) -> None:
     descriptions = {check.check_name: check.description for check in result.get_asset_check_evaluations()}
     assert descriptions.keys() == {"files_match_manifest", "ledger_adds_up"}
     assert [part.partition(":")[0] for part in descriptions["ledger_adds_up"].split("; ")] == list(SOURCES)
+
+
+def test_a_check_runs_alone(notes_root: Path) -> None:
+    run = Materialized(notes_root, NOWHERE)
+    filtered = dg.AssetKey(["stage_a", "mixed", "filtered"])
+    alone = dg.AssetSelection.checks(dg.AssetCheckKey(filtered, "ledger_adds_up"))
+    assets = [asset for asset in run.definitions.assets or [] if isinstance(asset, dg.AssetsDefinition)]
+
+    result = dg.materialize(assets, selection=alone, resources=resources(), run_config=QUIET)
+
+    assert [check.check_name for check in result.get_asset_check_evaluations()] == ["ledger_adds_up"]
 
 
 def test_run_of_an_asset_says_how_to_repair_a_damaged_input(notes_root: Path) -> None:
