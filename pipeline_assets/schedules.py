@@ -15,6 +15,7 @@ import contextlib
 import http.client
 import json
 import logging
+import os
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -106,7 +107,7 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
     sections: dict[str, ScheduleSection] = {}
     errors: list[InputError] = []
     for path in (root / _SCHEDULES_FILE, PROJECT_RECIPES_FOLDER.parent / _SCHEDULES_FILE):
-        if not path.exists():
+        if not os.path.lexists(path):  # a link to a missing file is an error
             continue
         content, schedules = dict[str, object](), tuple[ScheduleSection, ...]()
         try:

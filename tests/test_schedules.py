@@ -201,3 +201,11 @@ def test_an_error_in_a_schedule_keeps_the_others(notes_root: Path) -> None:
         "unknown key `schedules.0.zone`",
         "several schedules are called twice",
     ]
+
+
+def test_a_link_to_a_missing_schedule_file_is_an_error(notes_root: Path) -> None:
+    (notes_root / "schedules.yaml").symlink_to(notes_root / "gone.yaml")
+
+    [error] = read_schedules(notes_root)[1]
+
+    assert str(error) == f"{notes_root / 'schedules.yaml'}: schedule file not found; correct the path"
