@@ -22,6 +22,7 @@ from pipeline_assets.build.pins.model_pin import MODEL_STAGE, ModelFolder
 from pipeline_assets.build.pins.split_pin import SplitFolder
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.licences import TABLE_PATH, licence_table
+from pipeline_assets.corpus.markdown import escape
 from pipeline_assets.corpus.packing.recipe import TokenizerPath
 from pipeline_assets.corpus.readers.hub_errors import RepoType
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -111,7 +112,7 @@ def _folder_asset(folder: SourceFolder, root: Path) -> ExternalAsset:
         return {"files": len(files), "bytes": sum(file.bytes for file in files), "listing sha256": digest}
 
     key = dg.AssetKey(["files", *map(_key_part, path.parts)])
-    return ExternalAsset(key, f"Files in {path}", "file", {"path": str(path)}, observe)
+    return ExternalAsset(key, f"Files in {escape(str(path))}", "file", {"path": str(path)}, observe)
 
 
 def _key_part(name: str) -> str:
@@ -146,7 +147,7 @@ def invalid_file_assets(
     if schedule_errors:  # a recipe file may be called `schedules.yaml.yaml`
         errors_by_name.setdefault("schedules.yaml", []).extend(schedule_errors)
     for name, errors in errors_by_name.items():
-        text = "\n\n".join(map(str, errors))
+        text = "\n\n".join(escape(str(error)) for error in errors)
         yield dg.AssetSpec([INVALID_GROUP, name], description=text, group_name=INVALID_GROUP, kinds={"yaml"})
 
 

@@ -187,12 +187,14 @@ def test_versions_in_the_group_of_a_scheduled_recipe_have_no_condition(notes_roo
 
 def test_unusable_recipe_is_a_node_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "mine.yaml").write_text("name: mine\nsystem: stage_a\nsources: []\ndedupe: {}\n")
+    (tmp_path / "recipes" / "mine.yaml").write_text("name: mine\nsystem: stage_a\nsources: <b>\ndedupe: {}\n")
 
     graph = build_definitions(tmp_path).resolve_asset_graph()
 
     description = graph.get(dg.AssetKey(["recipes_left_out", "mine"])).description
-    assert description is not None and "mine.yaml:4: unknown key `dedupe`; did you mean `dedup`?" in description
+    assert description is not None  # in Markdown
+    assert r"mine.yaml:4: unknown key \`dedupe\`; did you mean \`dedup\`?" in description
+    assert r"mine.yaml:3: \`sources\` must be a list, got '\<b\>'" in description
 
 
 def test_recipes_with_similar_names_do_not_hide_others_in_the_ui(tmp_path: Path) -> None:
@@ -238,8 +240,9 @@ def test_recipe_file_with_an_odd_name_hides_no_other_in_the_ui(notes_root: Path)
         repository.asset_graph.get(dg.AssetKey(["recipes_left_out", name])) for name in (r"\udcff", "schedules.yaml")
     ]
     descriptions = [(node.description or "").encode().decode() for node in left_out]  # Dagster stores UTF-8
-    assert r"/recipes/\udcff.yaml:1: `system` must be one of" in descriptions[0]
-    assert "/recipes/schedules.yaml.yaml:1: `system`" in descriptions[1] and "unknown key `schedule`" in descriptions[1]
+    assert r"/recipes/\\udcff.yaml:1: \`system\` must be one of" in descriptions[0]
+    assert r"/recipes/schedules.yaml.yaml:1: \`system\`" in descriptions[1]
+    assert r"unknown key \`schedule\`" in descriptions[1]
 
 
 @pytest.mark.parametrize("name", ["config", "class"])

@@ -140,6 +140,8 @@ def test_folders_with_any_name_are_nodes(notes: Path) -> None:
         ["files/Donn_es_6ef4db"],
         ["files/a_b_c_5c7cc9"],
     ]
+    description = graph.get(dg.AssetKey(["files", "a_b_c_5c7cc9"])).description
+    assert description == r"Files in a\#b%c"  # in Markdown
 
 
 def test_moved_head_is_observed(root: Path) -> None:
