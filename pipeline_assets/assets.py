@@ -18,11 +18,11 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.code_references import code_references
-from pipeline_assets.compat import is_reserved_name
+from pipeline_assets.compat import ASSET_JOB, is_reserved_name
 from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.disk_errors import convert_os_errors
-from pipeline_assets.spine.errors import InputError, TransientError
+from pipeline_assets.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.systems import early_checks
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_key
@@ -125,6 +125,10 @@ def build_asset(
         with raise_dagster_failures(root, context.retry_number):
             run = store.make_run(root, hub.files(root), tokenizer, launcher)
             if key in context.selected_asset_keys:
+                if context.job_name == ASSET_JOB and not context.run.asset_selection:
+                    # Dagster's commands do this for a selection without a match, such as a misspelled key.
+                    fix = "correct the selection; `dagster asset list -m pipeline_assets.definitions` lists all"
+                    raise UsageError("no asset is selected, so Dagster would materialize all", None, fix)
                 yield from _build_artifact(context, key, *find_target(partition, run))
                 return
             chosen = targets if partition is None else [find_target(partition, run)[1]]

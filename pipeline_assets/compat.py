@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SCHEDULED_TIME_TAG = ".dagster/scheduled_execution_time"
 """Tag of a run that a schedule started: the time at which it was due, in UTC and ISO format."""
 
+ASSET_JOB = "__ASSET_JOB"
+"""Name of Dagster's own job, which materializes the selected assets."""
+
 PARTITION_TAG = "dagster/partition"
 """Tag of a run of one partition."""
 

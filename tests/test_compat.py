@@ -38,6 +38,14 @@ def test_dagster_reserves_python_keywords_and_its_own_names() -> None:
     ]
 
 
+def test_job_of_selected_assets_has_its_name() -> None:
+    @dg.asset
+    def notes() -> None:
+        pass
+
+    assert dg.Definitions(assets=[notes]).resolve_implicit_global_asset_job_def().name == compat.ASSET_JOB
+
+
 def test_runs_of_a_partition_have_its_tag() -> None:
     assert compat.PARTITION_TAG == tags.PARTITION_NAME_TAG
 

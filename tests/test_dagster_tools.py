@@ -68,6 +68,18 @@ def test_documented_commands_build_every_asset_of_a_recipe(root: Path) -> None:
 
 
 @pytest.mark.slow
+def test_selection_without_a_match_builds_nothing(root: Path) -> None:
+    selection = 'key:"stage_a/misspelled/packed"+'
+    words = ["dagster", "asset", "materialize", "-m", "pipeline_assets.definitions", "--select", selection]
+
+    result = run(words, root)
+
+    assert result.returncode == 1
+    assert "no asset is selected, so Dagster would materialize all" in result.stderr
+    assert not list(root.rglob("manifest.json")) and not (root / "hub_cache").exists()
+
+
+@pytest.mark.slow
 def test_dagster_dev_serves_the_ui_as_documented(root: Path) -> None:
     [words] = [words for words in documented_commands() if words[1] == "dev"]
     port = str(free_port())
