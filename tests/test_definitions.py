@@ -89,7 +89,7 @@ def test_every_asset_links_to_its_kernels_and_their_caller(defs: dg.Definitions)
     functions = [function for asset in links.values() for function in asset]
     assert [function for function in functions if " def " not in function and "file_builder" not in function] == []
     assert links[dg.AssetKey(["stage_a", "stage_a_v1", "normalized"])] == [
-        "corpus/snapshot/convert.py def convert_hub_rows",
+        "corpus/snapshot/convert_pinned.py def convert_hub_rows",
         "corpus/normalize/files.py def convert_files",
         "corpus/normalize/converted.py def finish_source",
         "systems/stage_a.py def normalise",

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline_assets.build.input_figures import input_figures
 from pipeline_assets.build.removal_staleness import removal_staleness
 from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.run import Run
+from pipeline_assets.build.target_protocols import CountLimit, ExternalInputs
 from pipeline_assets.corpus.readers.listing import Forecast, Listing
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS_KEY
 from pipeline_assets.spine.areas import MANIFEST_COPIES_FOLDER
@@ -30,28 +31,6 @@ if TYPE_CHECKING:
     from pipeline_assets.build.rows.store import RowStore  # which loads NumPy and Arrow
 
 State = Literal["missing", "current", "failed", "stale", "damaged"]
-
-
-class ExternalInputs(Protocol):
-    """Local files that an artifact reads, but that no artifact contains."""
-
-    def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
-        """Describe the files that changed since the seal; None if unchanged."""
-
-
-class CountLimit(Protocol):
-    """Limit of a recipe on an artifact's counts, reported as the check `check_name`.
-
-    The limit is evaluated whenever the target's state is read, since a recipe may change the limit after the build.
-    """
-
-    @property
-    def check_name(self) -> str: ...
-
-    def evaluate(self, manifest: Manifest) -> Verdict:
-        """Evaluate the limit for a sealed artifact."""
-
-
 CheckFunction = Callable[[Artifact, "Target", Path], Verdict]
 
 

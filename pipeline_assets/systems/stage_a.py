@@ -40,7 +40,7 @@ from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.corpus.readers.source_folder import input_folder
-from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
+from pipeline_assets.corpus.snapshot.convert_pinned import convert_hub_rows
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.corpus.weights import add_missing_weight, check_recipe_weights

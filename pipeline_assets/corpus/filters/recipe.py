@@ -12,12 +12,13 @@ from typing import Annotated, Any, Self
 import pydantic
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRules
+from pipeline_assets.corpus.filters.effect_section import EffectSection
 from pipeline_assets.corpus.filters.language import LanguageRecipe
 from pipeline_assets.corpus.filters.own_step import PythonStep
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles, PinnedFile
 from pipeline_assets.spine.key_types import Decimal, Share, text_rule
 from pipeline_assets.spine.recipe_validation import reject_duplicates
-from pipeline_assets.spine.section import EffectSection, RecipeSection
+from pipeline_assets.spine.section import RecipeSection
 
 _MAX_SHARE_CHARACTERS = 11  # nine decimals: 10**9 times any number of windows fits in 64 bits
 _PHRASE_RULE = "a phrase must not be empty, begin or end with a blank, or contain a line feed"

@@ -30,8 +30,7 @@ from pipeline_assets.corpus.harmony.message import (
 )
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span, Terminator
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
-from pipeline_assets.corpus.tokens.token_runs import ControlledIds
-from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer
 
 
 def render_harmony(messages: Sequence[Message], *, analysis: AnalysisMode, ending: Ending) -> ParsedText:

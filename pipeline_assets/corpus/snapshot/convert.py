@@ -14,9 +14,8 @@ from pipeline_assets.corpus.filters.column_rules import first_failed_rules
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import ConvertedSource, finish_source, write_outcomes
-from pipeline_assets.corpus.normalize.misnamed_columns import columns_without_values, count_fields_with_values
+from pipeline_assets.corpus.normalize.misnamed_columns import count_fields_with_values
 from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, RowConverter
-from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import check_columns, convert_batch
 from pipeline_assets.corpus.readers.faults import Row
@@ -25,10 +24,9 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_parquet import open_row_groups
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.corpus.snapshot.convert_lines import convert_lines
-from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, SnapshotShard, fetch_pieces, fetch_snapshot, plan_shards
-from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_json_lines, plan_snapshot
+from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, SnapshotShard, fetch_snapshot, plan_shards
+from pipeline_assets.corpus.snapshot.plan import hub_inputs, is_json_lines
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
-from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError, one_line
@@ -36,7 +34,7 @@ from pipeline_assets.spine.ledger import Ledger, check_rejects, dropped_key
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 
 SNAPSHOT_STAGE = StageVersion("snapshot", 3)
 _BATCH_ROWS = 1024
@@ -71,34 +69,6 @@ def take_snapshot(
     content = finish_source(staging, converted, limit, settings, where, fix, removals)
     provenance = {**content.provenance, **fetched}
     return dataclasses.replace(content, external_inputs=hub_inputs(recipe, plan), provenance=provenance)
-
-
-def convert_hub_rows(
-    staging: StagingDir,
-    raw_pin: Artifact,
-    hub: HubFiles,
-    recipe: SnapshotRecipe,
-    columns: LicensedColumns,
-    settings: RunSettings,
-) -> ConvertedSource:
-    """Fetch and convert the rows that `raw_pin` lists from a hub dataset.
-
-    Raise InputError if the hub's files or row groups differ from the pin's.
-    """
-    pinned = raw_pin.manifest.identity.inputs
-    plan = plan_snapshot(hub, recipe, settings, pinned)
-    if hub_inputs(recipe, plan) != pinned:
-        what = "files or row groups differ from those on the hub"
-        raise InputError(what, raw_pin.folder, "build this artifact again")
-    pieces = fetch_pieces(hub, recipe, plan, settings)
-    work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
-    shards = plan_shards(pieces, recipe.shard_text_bytes)
-    settings = limit_workers(staging, settings, [shard.text_bytes // COMPRESSION_RATIO for shard in shards])
-    named = convert_shards(staging, work, shards, settings)
-    has_language = recipe.language is not None and plan.has_language_column
-    decisions = {"language_filter_applied": has_language, "dumps": plan.count_by_dump()}
-    missing = columns_without_values(columns, total_counts(named.values())) if is_json_lines(plan.listing[0]) else {}
-    return ConvertedSource(named, recipe.derive_id, decisions | missing)
 
 
 def convert_shard(

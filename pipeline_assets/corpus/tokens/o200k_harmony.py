@@ -26,8 +26,8 @@ from pipeline_assets.corpus.tokens.o200k_vocabulary import (
 )
 from pipeline_assets.corpus.tokens.pinned_file import read_pinned
 from pipeline_assets.corpus.tokens.rust_panics import panics
-from pipeline_assets.corpus.tokens.token_runs import ControlledIds, TokenRuns
-from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
+from pipeline_assets.corpus.tokens.token_runs import TokenRuns
+from pipeline_assets.corpus.tokens.tokenizer import ControlledIds, Tokenizer
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.usage import resident_bytes
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,17 +43,3 @@ class TokenRuns:
         closed = [np.array([end_id], np.int32)] * (2 * len(self.lengths))
         closed[::2] = self.split()  # joining slices takes half as long as `np.insert`
         return replace(self, ids=np.concatenate([self.ids[:0], *closed]), lengths=self.lengths + np.int32(1))
-
-
-class ControlledIds(NamedTuple):
-    """Token ids of one text with control tokens.
-
-    Attributes:
-        ids: Ids of the text, shape (tokens,).
-        control_positions: Positions of the control tokens in `ids`, shape (controls,).
-        losses: Counts of all and unknown tokens, and of all and lost characters, without control tokens.
-    """
-
-    ids: NDArray[np.int32]
-    control_positions: NDArray[np.int64]
-    losses: Losses = NO_LOSSES

@@ -1,13 +1,29 @@
-"""Interface that all tokenizers implement."""
+"""Interface that all tokenizers implement, with the ids of texts that have control tokens."""
 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.tokens.token_runs import ControlledIds, TokenRuns
+from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
+from pipeline_assets.corpus.tokens.token_runs import TokenRuns
+
+
+class ControlledIds(NamedTuple):
+    """Token ids of one text with control tokens.
+
+    Attributes:
+        ids: Ids of the text, shape (tokens,).
+        control_positions: Positions of the control tokens in `ids`, shape (controls,).
+        losses: Counts of all and unknown tokens, and of all and lost characters, without control tokens.
+    """
+
+    ids: NDArray[np.int32]
+    control_positions: NDArray[np.int64]
+    losses: Losses = NO_LOSSES
 
 
 class Tokenizer(ABC):

@@ -12,7 +12,7 @@ from stage_a_build import ledger, normalize, only, recipe_with
 
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.convert import convert_hub_rows
+from pipeline_assets.corpus.snapshot.convert_pinned import convert_hub_rows
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
