@@ -42,7 +42,7 @@ def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFo
 
 
 def dagster_name(name: str) -> str:
-    """Return a name that Dagster allows and no step has; a changed name ends with a hash."""
+    """Return a name that Dagster allows and no step has; a hash marks a changed one."""
     valid, (system, _, artifact) = re.sub("[^A-Za-z0-9_]", "_", name), name.partition("__")
     # Dagster refuses all definitions if a job has the name of a step: of an asset, a job or a freshness check.
     is_step = (system in SYSTEMS.pages and artifact) or name.endswith(("__step", "__fresh"))
@@ -203,7 +203,7 @@ def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) 
 
 
 def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path, run_builds_inputs: bool) -> bool:
-    """Check whether a target waits for inputs; raise InputError if an input failed or is damaged.
+    """Check whether a target waits for inputs; InputError if one failed or is damaged.
 
     A target waits if an input is missing or stale, and an upstream artifact has a different partition. If
     `run_builds_inputs` is false, raise InputError instead: otherwise the run would succeed without building the target.

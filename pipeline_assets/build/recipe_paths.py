@@ -39,7 +39,10 @@ def recipe_path(name_or_path: str, root: Path) -> Path:
 
 
 def read_named_recipe(path: Path) -> dict[str, object]:
-    """Return a recipe file's values; UsageError if its `name` is valid, but not the file name."""
+    """Return a recipe file's values; UsageError if its `name` differs from the file's.
+
+    An invalid `name` is left to the checks of the recipe.
+    """
     values = read_yaml(path)
     name = values.get("name")
     if isinstance(name, str) and NAME_PATTERN.fullmatch(name.lower()) and name.lower() != path.stem:

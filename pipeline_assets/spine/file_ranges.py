@@ -7,7 +7,7 @@ from pipeline_assets.spine.durable import DurableFile, call_failpoint, fsync, na
 
 
 def reserve(path: Path, byte_count: int) -> None:
-    """Create a durable file of `byte_count` zero bytes; keep the bytes of a present one."""
+    """Create a durable file of `byte_count` zero bytes, unless the file exists."""
     if path.exists():
         take_over(path)
     else:

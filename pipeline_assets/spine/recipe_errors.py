@@ -159,7 +159,7 @@ def _format_rule(problem: ErrorDetails) -> str:
 
 
 def _split_fix(message: str, default: str) -> tuple[str, str]:
-    """Split `WHAT; FIX` into (what, fix); the fix is `default` if the message has none."""
+    """Split `WHAT; FIX` into (what, fix); `default` replaces a missing fix."""
     what, separator, fix = message.rpartition("; ")
     return (what, fix) if separator else (message, default)
 

@@ -173,7 +173,7 @@ def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int | str:
 
 
 def _construct_timestamp(loader: Any, node: yaml.ScalarNode) -> object:
-    """Return a date or time; return one that does not exist as text, for a rule to refuse."""
+    """Return a date or time; return an impossible one as text, which a rule refuses."""
     try:
         return loader.construct_yaml_timestamp(node)
     except (ValueError, AttributeError):  # AttributeError: not in the form of a date
@@ -219,17 +219,17 @@ def _raise_if_too_large(node: yaml.Node, text_keys: bool) -> None:
 
 
 def _check_keys(mapping: yaml.MappingNode, text_keys: bool) -> None:
-    """Raise ValueError for a repeated key, and with `text_keys` for one that is not text.
+    """Raise ValueError for a repeated key.
 
-    Of a repeated key, PyYAML would silently use the last value.
+    With `text_keys`, also raise it for a key that is not text. Of a key that is written twice,
+    PyYAML would silently use the last value.
     """
     seen: set[tuple[str, str]] = set()
     for name, _ in mapping.value:
         if isinstance(name, yaml.ScalarNode) and name.tag != "tag:yaml.org,2002:merge":
+            line = name.start_mark.line + 1
             if text_keys and not name.tag.endswith(":str"):
-                raise ValueError(
-                    f"line {name.start_mark.line + 1}: the key `{name.value}` is not text; put it in quotes"
-                )
+                raise ValueError(f"line {line}: the key `{name.value}` is not text; put it in quotes")
             if (name.tag, name.value) in seen:
-                raise ValueError(f"line {name.start_mark.line + 1} repeats the key `{name.value}`")
+                raise ValueError(f"line {line} repeats the key `{name.value}`")
             seen.add((name.tag, name.value))

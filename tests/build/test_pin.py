@@ -54,7 +54,7 @@ def test_any_revision_becomes_the_commit(system: str, line: str, before: str, pi
 
 
 def test_linked_recipe_is_pinned_in_its_own_file(tmp_path: Path) -> None:
-    """As where `recipes` of a data root links a file of a repository."""
+    """Pin a file of a repository through a link in `recipes`."""
     (tmp_path / "repository").mkdir()
     original = write_recipe(tmp_path / "repository", "healing_text_v1")
     link = tmp_path / "healing_text_v1.yaml"

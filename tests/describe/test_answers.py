@@ -67,7 +67,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, folder: Path, tmp_path: P
 
 @pytest.mark.parametrize("text", ["1.10", "1_000_000", "0x1F", "1e3", "0123", "NO", "On"])
 def test_number_or_boolean_is_answered_as_it_is_written(tmp_path: Path, text: str) -> None:
-    """A model of the version 1.10 is not one of the version 1.1, and NO may be Norwegian."""
+    """A model 1.10 is not a model 1.1, and NO may be Norwegian."""
     (tmp_path / "answers.yaml").write_text(f"model: {text}\n")
     assert read_answers(tmp_path / "answers.yaml") == {"model": text}
 

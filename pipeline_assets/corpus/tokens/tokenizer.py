@@ -1,4 +1,4 @@
-"""Interface that all tokenizers implement, with the ids of texts that have control tokens."""
+"""Interface that all tokenizers implement, with the ids that it returns."""
 
 import re
 from abc import ABC, abstractmethod

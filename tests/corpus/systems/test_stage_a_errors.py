@@ -111,7 +111,7 @@ def test_pattern_of_excluded_files_is_reported_once_at_its_own_key(tmp_path: Pat
 
 
 def test_folder_of_normalised_sources_inside_a_sealed_artifact_is_refused(tmp_path: Path) -> None:
-    """Its files would count as damage of that artifact."""
+    """Refuse them, because their files would count as damage of that artifact."""
     section = local_source(tmp_path, "notes", [{"text": "A text.", "key": "a"}])
     sealed = normalize(parse_recipe(section), tmp_path).folder
     folders = [sealed, sealed / "more", sealed.parent / "other"]
