@@ -41,16 +41,23 @@ def write_new_recipe(
     for target in recipe.targets():
         if (target.upstream or target.external_inputs is None) and not _may_be_kept(target, root):
             raise_if_occupied(target, root, replace)
-    text = _add_hash_line(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
-    if path.exists():
-        if RECIPE_FORMAT.read_raw(path) == text.encode():
-            return recipe, path
-        if not replace:
-            _raise_if_edited(path, recipe, root, command)
+    dumped = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120)
+    text, present = _add_hash_line(dumped, command).encode(), _read_present(path)
+    if present == text:
+        return recipe, path
+    if present is not None and not replace:
+        _raise_if_edited(path, recipe, root, command)
     recipe.check_prerequisites(root)
     durable.make_folder(path.parent)
-    durable.write_durably(path, text.encode("utf-8"))
+    with lock_folder(path.parent):  # `init`, `pin` and other commands may write the same recipe
+        if not replace and _read_present(path) not in (present, text):
+            raise UsageError("another process has just written this recipe", path, "run the same command again")
+        durable.write_durably(path, text)
     return recipe, path
+
+
+def _read_present(path: Path) -> bytes | None:
+    return RECIPE_FORMAT.read_raw(path) if path.exists() else None
 
 
 def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path:

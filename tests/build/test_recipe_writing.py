@@ -70,3 +70,22 @@ def test_recipe_that_another_command_writes_meanwhile_is_not_overwritten_by_a_co
 
     assert line.startswith(f"{kept}: another recipe exists; ")
     assert kept.read_text() == "system: healing"
+
+
+def test_recipe_that_another_command_writes_meanwhile_is_not_overwritten_by_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = local_source(tmp_path, "notes", [{"text": "five words are in here", "key": "note-0"}])
+    content = recipe_content(NO_COMMIT) | {"sources": [source]}
+    kept = tmp_path / "data/recipes" / f"{content['name']}.yaml"
+
+    def write_before(operation: durable.Operation, path: Path) -> None:
+        if (operation, path) == ("mkdir", kept.parent):
+            path.mkdir()
+            kept.write_text("system: healing")
+
+    monkeypatch.setattr(durable, "failpoint", write_before)
+    line = refusal(lambda: write_new_recipe(StageARecipe, content, tmp_path / "data", "stage-a filter", False))
+
+    assert line == f"{kept}: another process has just written this recipe; run the same command again"
+    assert kept.read_text() == "system: healing"
