@@ -21,6 +21,7 @@ from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.systems.registry import SYSTEMS
 
+_MAX_FILE_BYTES = 256 << 20
 if TYPE_CHECKING:
     from pipeline_assets.build.forgetting import SelectorValue
     from pipeline_assets.build.rows.row_stores import RowStores
@@ -133,7 +134,7 @@ def _find_matching_rows(
             lines.append("of an id DATASET/SPLIT/ID, add only ID")
     if unmatched:
         lines += _name_lines([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
-        lines.append("correct them if misspelt; --apply adds them too, except patterns, for rows of later builds")
+        lines.append("correct them if misspelt; the list gets them too, except patterns, for rows of later builds")
     found = dict.fromkeys([*values, *(value for row in rows for value in row.values)])
     return [*found], {"rows": rows, "near_copies": copies, "unmatched": unmatched}, lines
 
@@ -248,9 +249,15 @@ def _name_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[st
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a file, without BOM; UsageError if blank or not UTF-8."""
+    """Return the text of a file, without BOM; UsageError if blank, huge or not UTF-8."""
+    with open(path, "rb") as file:  # it may be a pipe, or a device that never ends
+        data = file.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        raise UsageError(
+            f"the file has more than {_MAX_FILE_BYTES:,} bytes", path, "split it, and run the command twice"
+        )
     try:
-        text = path.read_text("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"the file is not UTF-8 ({error})", path, "pass a text file") from None
     if not text.strip():

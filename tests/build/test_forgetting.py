@@ -285,6 +285,7 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         assert f"{name}: {rule}" in refusal(ids=tmp_path / name, reason="r", apply=True)
         assert f"{name}: {rule}" in refusal(text=[tmp_path / name], reason="r", apply=True)
+    assert "/dev/zero: the file has more than 268,435,456 bytes" in refusal(text=[Path("/dev/zero")])
     assert "--apply: no rows to forget" in refusal(apply=True)
     assert "--reason: no rows to forget" in refusal(reason="r")
     assert "--keep-history: needs --clean or --published" in refusal(keep_history=True)

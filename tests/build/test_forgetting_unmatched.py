@@ -26,7 +26,7 @@ def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert printed[13:16] == [
         "  id  'nite_9'",
         "  and 3 more; --json lists all",
-        "correct them if misspelt; --apply adds them too, except patterns, for rows of later builds",
+        "correct them if misspelt; the list gets them too, except patterns, for rows of later builds",
     ]
 
     assert forget_ids(root, ["note_7", "nite_1"])["unmatched"] == [["id", "nite_1"]]
@@ -64,7 +64,7 @@ def test_a_pattern_without_a_row_cannot_be_added(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out.splitlines()[2:] == [
         "1 unmatched value",
         "  url  'https://none.example/*'",
-        "correct them if misspelt; --apply adds them too, except patterns, for rows of later builds",
+        "correct them if misspelt; the list gets them too, except patterns, for rows of later builds",
         "nothing was changed",
     ]
 
