@@ -129,7 +129,7 @@ def materialization(
     return dg.AssetMaterialization(view.key, partition=view.partition, metadata=metadata, tags=tags)
 
 
-def loss_event(view: AssetView, state: str, digest: str) -> dg.AssetMaterialization:
+def stale_event(view: AssetView, state: str, digest: str) -> dg.AssetMaterialization:
     """Return an event that makes the UI show an artifact as stale.
 
     The event is for an artifact that cannot be opened. `digest` is the digest that the UI shows.

@@ -175,8 +175,8 @@ def _new_materializations(
     for entry in assets:
         view, state = entry.view, "current" if entry.target is None else _find_state(entry.target, root, states)
         digest, code_version = reported.get(view.key, {}).get(view.partition, ("", ""))
-        loss = events.loss_event(view, state, digest) if digest and code_version != events.OUTDATED else None
-        is_stale, event = state == "stale", loss if state in ("missing", "damaged", "stale") else None
+        stale = events.stale_event(view, state, digest) if digest and code_version != events.OUTDATED else None
+        is_stale, event = state == "stale", stale if state in ("missing", "damaged", "stale") else None
         if state not in ("missing", "damaged"):
             is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
             ended = failed_at.get((view.key, view.partition), 0.0)

@@ -118,7 +118,7 @@ class Survey:
         ]
         self.errors: list[InputError] = [*errors, *lineage.manifest_errors.values(), *_unreadable_folders(root), *links]
         others = (path for path in lineage.manifests if path not in self._protected)
-        self.user_folders = [path for path in others if _is_named_by_user(path, sealed[path])]
+        self.user_folders = [path for path in others if _is_requested_by_user(path, sealed[path])]
         self._protected.update(folder for folder in lineage.manifests if not self._is_old(folder / MANIFEST_FILE))
         self._protected.update(self.user_folders)
         self._artifacts = _group_members(sealed)
@@ -299,7 +299,7 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
     return groups
 
 
-def _is_named_by_user(folder: Path, manifest: Manifest) -> bool:
+def _is_requested_by_user(folder: Path, manifest: Manifest) -> bool:
     """Check whether a user pulled or copied an artifact, or built it from a path.
 
     An artifact was built from a path if the build command in its manifest names a folder, a recipe file or an input.

@@ -52,10 +52,10 @@ def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[HistogramBar
 
 def text_plot(bars: Sequence[HistogramBar]) -> str:
     """Plot bars on one line, between the first and the last label; "" without bars."""
-    return f"{bars[0].label} {text_bars([bar.amount for bar in bars])} {bars[-1].label}" if bars else ""
+    return f"{bars[0].label} {sparkline([bar.amount for bar in bars])} {bars[-1].label}" if bars else ""
 
 
-def text_bars(counts: Sequence[int]) -> str:
+def sparkline(counts: Sequence[int]) -> str:
     """Plot counts as a line of block characters with proportional heights."""
     # Height 7 · count / maximum, rounded up (-(-a // b) is the ceiling of a / b), so only 0 has the lowest character.
     return "".join(_BLOCK_CHARACTERS[-(-7 * count // (max(counts) or 1))] for count in counts)

@@ -51,14 +51,16 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 
     pool = ThreadPoolExecutor(max(threads, 1))
     try:
-        for reading in as_completed([pool.submit(_hash, task, add_bytes, stop) for task in largest_first]):
+        for reading in as_completed([pool.submit(_check_hash, task, add_bytes, stop) for task in largest_first]):
             yield reading.result()
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _hash(task: HashTask, add_bytes: Callable[[int], None], stop_event: threading.Event) -> tuple[HashTask, str | None]:
+def _check_hash(
+    task: HashTask, add_bytes: Callable[[int], None], stop_event: threading.Event
+) -> tuple[HashTask, str | None]:
     """Hash a task's files; return (task, error); error None means a matching hash."""
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":  # a git blob's id also covers this header

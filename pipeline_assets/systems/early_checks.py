@@ -160,7 +160,7 @@ def check_evaluation_sets(section: DecontaminationSection | None, targets: Itera
             check_item_columns(list_files(root / folder, evaluation.files), evaluation)
 
 
-def check_near_search(near: NearRecipe | None, section_name: str, targets: Iterable[Target], root: Path) -> None:
+def check_faiss_installed(near: NearRecipe | None, section_name: str, targets: Iterable[Target], root: Path) -> None:
     """Raise UsageError if a deduplication needs faiss, which is not installed.
 
     The error names the recipe section of `near`, `section_name`.

@@ -110,7 +110,7 @@ class NemotronRecipe(Recipe):
         targets = self.targets() if targets is None else targets
         early_checks.check_inputs(targets, root)
         near = self.deduplicate.near if self.deduplicate else None
-        early_checks.check_near_search(near, "deduplicate", targets, root)
+        early_checks.check_faiss_installed(near, "deduplicate", targets, root)
         early_checks.check_evaluation_sets(self.decontamination, targets, root)
 
     def _raw_target(self, section: SplitSource, split: str) -> Target:

@@ -153,7 +153,7 @@ class Stage2Recipe(Recipe):
         early_checks.check_inputs(targets, root)
         early_checks.check_packages(self.sources, targets, root)
         filtered.check_filters(self.sources, targets, root)
-        early_checks.check_near_search(near, "dedup", targets, root)
+        early_checks.check_faiss_installed(near, "dedup", targets, root)
         if early_checks.is_to_be_built(targets, trained_tokenizer.TOKENIZER_STAGE, root):
             require_sentencepiece()
         if self.tokenizer and self.shards and early_checks.is_to_be_built(targets, sections.SHARDS_STAGE, root):

@@ -166,7 +166,7 @@ class StageARecipe(Recipe):
         early_checks.check_inputs(targets, root, self.dedup)
         early_checks.check_packages(self.sources, targets, root)
         check_filters(self.sources, targets, root)
-        early_checks.check_near_search(near, "dedup", targets, root)
+        early_checks.check_faiss_installed(near, "dedup", targets, root)
         early_checks.check_evaluation_sets(self.decontamination, targets, root)
         if self.pack is not None and early_checks.is_to_be_built(targets, packing.PACK_STAGE, root):
             self.pack.check_tokenizer(root)

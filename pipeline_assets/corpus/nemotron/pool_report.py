@@ -23,7 +23,7 @@ from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.pools import pool_from_path
 from pipeline_assets.corpus.nemotron.row_census import add_tally
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
-from pipeline_assets.corpus.plots import length_bars, text_bars, text_plot
+from pipeline_assets.corpus.plots import length_bars, sparkline, text_plot
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -100,7 +100,7 @@ def preview_pools(report: Artifact) -> list[dict[str, str]]:
             "tokens": f"{pool.tokens:,}",
             "completion tokens": f"{pool.completion_tokens:,}",
             "rows by tokens": text_plot(length_bars(pool.lengths)),
-            "by correctness": text_bars([pool.correctness.get(name, 0) for name in CORRECTNESS_RANGES]),
+            "by correctness": sparkline([pool.correctness.get(name, 0) for name in CORRECTNESS_RANGES]),
             "shares most with": max(pool.shared, key=pool.shared.__getitem__, default=""),
         }
         for name, pool in pools.items()
