@@ -125,7 +125,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
 
 
 def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
-    """Return the entry `replaces` of a provenance, which only `forget` reads."""
+    """Return a provenance's entry `replaces`, if any; only `forget` reads the entry."""
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 
 

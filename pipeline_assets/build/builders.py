@@ -34,7 +34,10 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: Kind) -> dict[str, Artifact]:
-        """Open inputs whose kind is in `kinds` (default: all), by partition, else by name."""
+        """Return the opened input artifacts by partition or, without one, by name.
+
+        If `kinds` are given, only inputs of these kinds are returned.
+        """
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]

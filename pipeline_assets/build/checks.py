@@ -72,8 +72,8 @@ def run_checks(target: Target, root: Path) -> list[CheckResult]:
     """Run the checks of a sealed artifact, and store their results next to it.
 
     If the first check fails, the others are skipped. If the artifact cannot be opened, return only a failed file check.
-    If the artifact cannot be opened, a verdict is not final, or a non-blocking check cannot read a file, no result is
-    stored; all checks then run again later.
+    No result is stored if the artifact cannot be opened, if a verdict is not final, or if a non-blocking check cannot
+    read a file; all checks then run again later.
     """
     try:
         artifact = open_artifact(root / target.folder)

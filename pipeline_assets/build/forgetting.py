@@ -67,9 +67,10 @@ def find_rows_to_forget(
 ) -> tuple[list[RowToForget], list[SelectorValue]]:
     """Return the rows that match `requests` or `patterns`, and the unmatched requests.
 
-    `patterns` match URLs; `*` stands for any text. An unmatched pattern has the selector `url`. Unmatched requests that
-    are on the list `removals` are omitted. `RowToForget.values` has the URL that a pattern matched and, if a numbered
-    id such as `x#2` was requested, the row's texts, because another build may give this id to another row.
+    `patterns` match URLs; `*` stands for any text. An unmatched pattern is returned as a request with the selector
+    `url`. Unmatched requests that are on the list `removals` are omitted. `RowToForget.values` has the URL that a
+    pattern matched and, if a numbered id such as `x#2` was requested, the row's texts, because another build may give
+    this id to another row.
     """
     keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in requests}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})
@@ -96,8 +97,8 @@ def find_recorded_duplicates(
 
     Exact and near duplicates that are not in `rows` are listed, sorted by id. If a row is a copy of another document,
     the duplicates of that document are listed as well, with the document's id in place of the row's id. A duplicate in
-    an earlier corpus may have the same id as a row. It is listed only if no other row has this id, and no request names
-    the id.
+    an earlier corpus may have the same id as the row that it duplicates; it is then listed only if `rows` has this id
+    just once and no request names the id.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.manifests.items() if found else ():

@@ -8,9 +8,10 @@ An artifact is needed in each of these cases:
 - Its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. If the input
   exists in several copies, and another rule keeps one of them, this rule keeps no further copy.
 
-A cached hub file is needed if a needed artifact, or the listing of a recipe's commit, names the file. Copied objects
-are needed if a needed artifact names their folder or a recipe names their URL. If a recipe, manifest or folder cannot
-be read, or a folder in `AREAS` has a link, only leftovers of builds and kept work of missing artifacts are garbage.
+A cached hub file is needed if a needed artifact names it, or if the hub's listing of a commit in a recipe names it.
+Copied objects are needed if a needed artifact names their folder or a recipe names their URL. If a recipe, manifest or
+folder cannot be read, or a folder in `AREAS` has a link, only leftovers of builds and kept work of missing artifacts
+are garbage.
 
 Garbage artifacts are first hidden: each folder gets the name of a leftover, `.NAME.building.N`. After a second survey,
 hidden artifacts that a new build needs are restored, and all others are removed. After a crash, the next removal
@@ -72,7 +73,7 @@ class Survey:
         garbage: In this order: leftovers, kept work of missing artifacts, artifacts (downstream ones first), folders of
             cached hub files, and folders of copied objects.
         unfinished: Leftovers to keep: a build uses or can resume them, their seal was interrupted, or they are too new.
-        user_folders: Folders kept without a recipe, since a user named, pulled or copied them, or no check ever ran.
+        user_folders: Folders kept without a recipe, because a user named, pulled or copied them, or no check ever ran.
         errors: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 
@@ -166,8 +167,8 @@ class Survey:
     def _classify_leftover(self, leftover: Path, artifact_folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover to `garbage`, to `unfinished`, or to the hidden artifacts.
 
-        The result is empty, unless a removal hid the leftover by renaming it: then it has the manifests of the artifact
-        and of artifacts inside it, by their original folders.
+        If a removal hid an artifact by renaming it to this leftover, return the manifests of the artifact and of all
+        artifacts inside it, by original folder. Otherwise the result is empty.
         """
         found = {artifact_folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}

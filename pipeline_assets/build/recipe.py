@@ -77,7 +77,7 @@ class Recipe(RecipeSection):
     def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         """Raise InputError if builds of `targets` lack a usable local file or a library.
 
-        By default, all targets are checked; those that are up to date need neither.
+        By default, all targets are checked. A target that is up to date needs no file and no library.
         """
 
     def revisions(self) -> Sequence[tuple[str, str]]:

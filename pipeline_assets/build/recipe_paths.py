@@ -39,7 +39,7 @@ def recipe_path(name_or_path: str, root: Path) -> Path:
 
 
 def read_named_recipe(path: Path) -> dict[str, object]:
-    """Return a recipe file's values; UsageError if its `name` differs from the file's.
+    """Return a recipe file's values; UsageError if `name` differs from the file name.
 
     An invalid `name` is left to the checks of the recipe.
     """

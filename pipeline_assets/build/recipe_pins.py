@@ -48,7 +48,7 @@ def read_revision(path: Path, dataset: str, systems: Systems) -> str:
 def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
     """Write a commit as a recipe's revision of a dataset; return the old revision.
 
-    Comments and the order of keys are kept; a list or mapping in brackets becomes one line. A missing old revision is
+    Comments and the order of keys are kept; a list or mapping in brackets is put on one line. A missing old revision is
     returned as an empty string. Raise UsageError if writing the YAML would change any other value.
     """
     with lock_folder(path.parent):  # another process may pin another dataset of the recipe

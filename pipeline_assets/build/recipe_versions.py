@@ -102,7 +102,7 @@ def find_or_write_version(
 
 
 def _file_changes(recipe: Recipe, root: Path) -> dict[Path, str]:
-    """Describe changed files of local sources, by folder of the listing artifact."""
+    """Return descriptions of changed local source files, by folder of their listing."""
     changes = dict[Path, str]()
     for source in recipe.targets():
         manifest = None if source.upstream else try_read_manifest(root / source.folder)

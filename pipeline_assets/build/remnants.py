@@ -93,7 +93,7 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
 
 
 def _find_exports(stores: RowStores, digests: Collection[str]) -> Iterator[Remnant]:
-    """Yield exports and copies of artifacts that are missing or listed in `digests`."""
+    """Yield exports and copies whose artifact is missing here or is in `digests`."""
     lineage = stores.lineage
     source_folders = {input_folder_path(manifest, lineage.root) for manifest in lineage.manifests.values()}
     for folder, manifest in _sealed_outside_areas(lineage.root):

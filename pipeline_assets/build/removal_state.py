@@ -49,7 +49,8 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
     """Map each removal-list position that a build recorded to an artifact's name.
 
-    A build applied the list up to its position. If several artifacts share it, one is named. Pulled ones are skipped.
+    A build records the position up to which it applied the list. If several artifacts have the same position, only
+    one of them is named. Pulled artifacts are skipped.
     """
     built_here = (
         sealed for sealed in manifests if REMOVALS_KEY in sealed.provenance and PULLED_KEY not in sealed.provenance

@@ -53,7 +53,7 @@ class Planner:
     """Functions that compute numbers of a build before it starts.
 
     `list_files` lists the external files that a build needs. `plan_tokens` returns the number of tokens that a recipe
-    sets, or None; `describe_limits` returns a line about its limits, or an empty text.
+    sets, or None; `describe_limits` returns a line about the recipe's limits, or an empty text.
     """
 
     list_files: Callable[["Target", Run], Listing] = lambda target, run: Listing()

@@ -45,10 +45,11 @@ def is_to_be_built(targets: Iterable[Target], stage: StageVersion, root: Path) -
 
 
 def check_occupied(targets: Iterable[Target], root: Path) -> None:
-    """Raise UsageError if other settings built an artifact, which needs `--replace`.
+    """Raise UsageError if a build would replace an artifact, which needs `--replace`.
 
-    Pins, which may be replaced, and artifacts of which only an input changed are not checked: the input may be rebuilt
-    with equal content.
+    The build would replace an artifact whose settings differ from the target's. If only an input changed, no error is
+    raised, because the input may be rebuilt with equal content. Pins and lists of members, which builds may replace,
+    are not checked.
     """
     for target in targets:
         sealed = try_read_manifest(root / target.folder) if target.upstream and not target.members else None
@@ -57,7 +58,7 @@ def check_occupied(targets: Iterable[Target], root: Path) -> None:
 
 
 def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
-    """Check models, stores and artifacts of other recipes, which the builds read.
+    """Check the inputs of builds: models, object stores and other recipes' artifacts.
 
     Raises:
         UsageError: Artifacts are missing (all are listed), signatures have other settings than `dedup`, pools have no
@@ -163,7 +164,7 @@ def check_evaluation_sets(section: DecontaminationSection | None, targets: Itera
 def check_faiss_installed(near: NearRecipe | None, section_name: str, targets: Iterable[Target], root: Path) -> None:
     """Raise UsageError if a deduplication needs faiss, which is not installed.
 
-    The error names the recipe section of `near`, `section_name`.
+    The error names `section_name`, the recipe section that contains `near`.
     """
     if near is not None and near.faiss is not None and is_to_be_built(targets, DEDUP_STAGE, root):
         from pipeline_assets.corpus.dedup.neighbours import load_faiss

@@ -151,7 +151,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 
 def missing_split_error(pools: Artifact, split: str) -> UsageError:
-    """Return the error about a split in `sealed_pools` of which the pools have no row."""
+    """Return the error about a split in `sealed_pools` that has no row in the pools."""
     what, found = f"no pool has a row of the split {split}", ", ".join(splits_of_pools(pools)) or "none"
     return UsageError(what, pools.folder, f"omit or correct it in `sealed_pools`; splits with rows: {found}")
 
@@ -163,7 +163,7 @@ def splits_of_pools(pools: Artifact) -> list[str]:
 
 @contextlib.contextmanager
 def _pool_files(pools_target: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield {name: path} of a split's pool or raw files, if any, valid in the block."""
+    """Yield a split's pool files or raw files as {name: path}, for use in the block."""
     if pools_target.kind.name == _RAW_KIND_NAME:
         with split_pin.split_files(pools_target, run, folder, None) as files:
             yield {file.name: file.path for file in files}

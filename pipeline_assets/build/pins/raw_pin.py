@@ -34,7 +34,7 @@ _SHOWN_FILES = 5
 
 @dataclass(frozen=True)
 class HubPin:
-    """Files to pin, or pinned, of a hub repository at a commit."""
+    """Files of a hub repository at a commit, either pinned or still to be pinned."""
 
     hub: hub_files.HubFiles  # hub for repositories of the type of `repo`
     repo: str
@@ -87,7 +87,7 @@ class ChosenFolder(InputFolder):
 
 
 HubSearch = Callable[[Target, Run], HubPin]
-"""Finds the files of a target on a hub, fetching only what their choice depends on."""
+"""Finds a target's files on a hub, and fetches only files that the choice depends on."""
 
 
 def pin_kind(
@@ -97,9 +97,10 @@ def pin_kind(
     find_on_hub: HubSearch,
     external_inputs: Callable[[Manifest, Path], InputFolder | None],
 ) -> Kind:
-    """Return a kind of pins of files, in a local folder or found by `find_on_hub`.
+    """Return a kind of pins, whose files are in a local folder or on a hub.
 
-    `external_inputs` returns the folder of a sealed pin, or None for a pin of hub files.
+    `find_on_hub` finds the files on a hub. `external_inputs` returns the folder of a sealed pin, or None for a pin of
+    hub files.
     """
 
     def pin(target: Target, run: Run) -> BuildResult:
@@ -127,7 +128,7 @@ def pin_kind(
 def _pin_files(target: Target, run: Run, find_on_hub: HubSearch) -> BuildResult:
     """Pin a target's files: hash those in a folder, or use the hashes of the hub.
 
-    Hub files are not fetched. Raise InputError if an uncached file has a different hash on the hub.
+    Hub files are not fetched. Raise InputError if the hub's hash of an uncached file differs from the listing.
     """
     if isinstance(target.external_inputs, InputFolder):
         folder, decisions = target.external_inputs.resolve_path(run.root), dict[str, Any]()

@@ -150,7 +150,7 @@ def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChan
 
 
 def _key_by_source(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return counts, with a signature store's list `sources` as a dict by name."""
+    """Return `counts`, but with a list `sources` replaced by a dict keyed by source."""
     if not isinstance(listed := counts.get("sources"), list):
         return counts
     by_source = {entry["source"]: {key: entry[key] for key in entry if key != "source"} for entry in listed}

@@ -45,12 +45,12 @@ def _display_names(artifact: str, json_key: str) -> DisplayNames:
 
 
 def _split_of_file(path: str) -> str:
-    """Return the split of a path: `math/low` of `all/math/low-00000-of-00001.parquet`."""
+    """Return a path's split: `math/low` for `all/math/low-00000-of-00001.parquet`."""
     return path.partition("/")[2].rsplit("-", 3)[0]
 
 
 def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
-    """Return the fate in `store` of a normalised row's source row; None if not found."""
+    """Find a normalised row's fate in `store` by its source row; None if not found."""
     if not isinstance(part.record, Mapping):
         return None
     source_place = part.record["source_file"], part.record["source_row"]
@@ -74,7 +74,7 @@ class ConversationRows(FileRows):
     fate = _fate_by_source_row
 
     def find(self, row_id: str) -> list[int]:
-        """Return the row number of the first row with this id in each split that has one."""
+        """Return, for each split with this id, the row number of the id's first row."""
         numbers: dict[str, int] = {}
         for name in self.rows_by_file:
             split = _split_of_file(name)
@@ -195,7 +195,10 @@ class SubsetRows(_FolderRows):
         return listing.text_source(file, [row], license_tag(part), "row: license")
 
     def drop_reasons(self, values: Mapping[str, Any]) -> list[str]:
-        """List possible drop reasons; none for a row without a score, as by `max_rows`."""
+        """List reasons why the row may have been dropped; none if the scores lack it.
+
+        The scores may lack rows because `max_rows` limits how many are scored.
+        """
         reasons = super().drop_reasons(values)
         try:
             place = self._find_score(values)
@@ -207,7 +210,7 @@ class SubsetRows(_FolderRows):
         return [reason for reason in reasons if (reason == NO_SCORE) != has_score]
 
     def _find_score(self, values: Mapping[str, Any]) -> tuple[Path, int] | None:
-        """Return file and row of the score of a row with these values; None without one."""
+        """Return (scores file, row number) for a row with these values; None if missing."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].startswith(_POOLS_PREFIX):
                 pools = PoolRows(self.lineage.open_by_digest(entry["digest"]), self.lineage)

@@ -34,8 +34,8 @@ def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iter
 
     Facts are sorted by bytes of text, largest first. If the artifact has no text rows, those of the nearest upstream
     artifacts are counted. `sources` are the datasets that the rows name; rows of published pools name the pools'
-    datasets. The first fact of `domains` states the number of domains. Only the largest are returned; `domain_share`,
-    from 0 to 1, is their share of all domains.
+    datasets. The first fact of `domains` states the number of domains; the others are the largest domains. Their number
+    is the fraction `domain_share` (from 0 to 1) of the number of all domains.
     """
     stores, shards = RowStores(kinds, chain.lineage or Lineage(chain.artifacts[0].folder)), list[TableShard]()
     totals, nearest = sqlite3.connect(""), list[Artifact]()

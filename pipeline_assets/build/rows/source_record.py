@@ -25,8 +25,8 @@ _PLAIN_SUFFIXES = frozenset({".jsonl", ".ndjson", ".ndjsonl", ".json"})
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     """Return a row's bytes without its last newline, or a Parquet row as JSON.
 
-    Of uncompressed JSON lines on a hub, only the blocks with the row are fetched, and the position is not checked.
-    Other hub files are fetched whole.
+    If a hub file has uncompressed JSON lines, only the blocks with the row are fetched, and no check is made that a row
+    begins at the position. Other hub files are fetched whole.
 
     Raises:
         UsageError: The file is not JSON, CSV or Parquet, or changed after the build read it.
@@ -52,7 +52,10 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
 
 def _find_record(file: SourceFile, position: int, is_line_number: bool = False) -> bytes:
-    """Return the row at a row number, byte offset or line; rows of Parquet as JSON."""
+    """Return the row at `position`; a row of Parquet is returned as JSON.
+
+    The position is a row number, a byte offset or, if `is_line_number`, a number that counts nonblank lines from 0.
+    """
     if detect_format(file.name) == "parquet":
         # The values equal those of normalised rows, except that nulls in objects are kept.
         value = replace_non_finite(to_json_value(read_row(file.path, position)))

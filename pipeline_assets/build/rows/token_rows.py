@@ -51,7 +51,7 @@ class TokenRowStore(RowStore):
     def tokenizer(self) -> Tokenizer: ...
 
     def load_tokenizer(self, recipe: AnyTokenizerRecipe, *earlier_paths: Path) -> Tokenizer:
-        """Load the tokenizer from its file in the data root, else in `earlier_paths`."""
+        """Load the tokenizer from its file in the data root, else from `earlier_paths`."""
         if isinstance(recipe, HarmonyRecipe):
             return load_tokenizer(TokenizerFile(recipe))
         name = self.artifact.manifest.provenance.get(TOKENIZER_FILE_KEY)
@@ -120,7 +120,7 @@ class PackedRows(TokenRowStore):
             yield Part(*place, "", first, segment.start, segment.length)
 
     def _segment_draws(self, segments: list[Segment]) -> list[DocumentDraw]:
-        """Return each segment's row of documents.parquet; of several draws, the last."""
+        """Return the draw of each segment's document; if there are several, the last one."""
         lines = find_document_draws(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}
         try:

@@ -88,7 +88,10 @@ def trace_token(store: RowStore, position: int) -> TracedRow:
 
 
 def trace_id(store: RowStore, row_id: str) -> list[TracedRow]:
-    """Trace the documents with an id, such as one of each split; UsageError if none."""
+    """Trace all documents with an id; UsageError if there are none.
+
+    For example, each split may have a document with this id.
+    """
     parts_by_place: dict[tuple[str, str, int], list[tuple[Row, Part]]] = {}
     for number in store.find(row_id):
         row = store.row_at(number)
