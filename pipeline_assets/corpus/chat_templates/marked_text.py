@@ -143,7 +143,7 @@ def encode_row(
 def require_tokenizer(template: str | None, tokenizer: Tokenizer | None) -> HfTokenizer:
     """Return `tokenizer`; raise InputError if it is not the chat template's tokenizer.
 
-    A `tokenizer` of None is o200k Harmony, which no chat template uses, so it raises.
+    A `tokenizer` of None means o200k Harmony. No chat template uses it, so None always raises InputError.
     """
     expected = str(template).rpartition(" ")[2]
     if isinstance(tokenizer, HfTokenizer) and tokenizer.sha256 == expected:

@@ -41,10 +41,10 @@ def render_chat(
 ) -> tuple[ParsedText, HarmonyTokens, list[int]]:
     """Render a conversation with a chat template, and prove its loss mask.
 
-    `choose_loss_mode(parsed, indexes)` returns the loss mode of a rendered text; `indexes[i]` is the index in
-    `messages` of the text's message i. `answered_calls` has an entry for each tool reply, in order: the number of the
-    answered call, counted from 0 in the conversation, or None. If a template cannot write several calls in a row, each
-    call is rendered directly before its reply.
+    `choose_loss_mode(parsed, indexes)` returns the loss mode of a rendered text. The text may omit or reorder messages:
+    its i-th message is `messages[indexes[i]]`. `answered_calls` has an entry for each tool reply, in order: the index
+    of the answered call among all calls of `messages`, or None if the reply answers no call. If a template cannot write
+    several calls in a row, each call is rendered directly before its first reply.
 
     Returns:
         The text with its messages; its tokens; the indexes of the text's messages that count in the loss.
@@ -121,10 +121,10 @@ def _render_and_locate(
     marks_blanks: bool,
     calls_by_reply: Mapping[int, int],
 ) -> tuple[ParsedText, list[int]]:
-    """Render a conversation; return the text, and the message indexes in text order."""
+    """Render a conversation; return the text, and indexes of `messages` in text order."""
 
     def render(contents: Sequence[Any]) -> str:
-        """Render the messages, whose contents (of calls: arguments) `contents` replaces."""
+        """Render the messages, with `contents` in place of their texts and arguments."""
         changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
         converted, _ = to_chat_messages(changed, True, splits_parts, calls_by_reply)
         chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in converted]

@@ -63,7 +63,7 @@ class ChatTemplate:
     def control_pattern(self) -> re.Pattern[str]:
         """Pattern of texts that no message may contain.
 
-        These are all special tokens, the added tokens that a template contains, and its texts of the form `<|user|>`.
+        These are all special tokens, and, if a template contains them, added tokens and texts of the form `<|user|>`.
         """
         source = "".join(self.sources.values())
         written = {token for token in self.tokenizer.added_tokens if token in source and not token.isspace()}

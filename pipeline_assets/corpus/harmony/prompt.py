@@ -268,7 +268,7 @@ GPT_OSS_SYSTEM = SystemContent(
 def prompt_messages(system: SystemContent | None, developer: DeveloperContent | None) -> list[Message]:
     """Return the system message and the developer message; None omits a message.
 
-    If `developer` has functions and the system message lists channels, it also names the channel for calls.
+    A system message that lists channels also names the channel for calls, if `developer` has functions.
     """
     messages: list[Message] = []
     if system is not None:

@@ -56,7 +56,7 @@ _NODE_ARGUMENTS = {"this", "expression", "expressions", "is_string", "quoted", "
 
 
 def _contains(items: pl.Expr, item: pl.Expr) -> pl.Expr:
-    """Search a list for an item; the result is null if the item is, as in SQL."""
+    """Check whether a list has an item; a null item gives null, as in SQL."""
     return pl.when(item.is_not_null()).then(items.list.contains(item))
 
 
@@ -102,7 +102,7 @@ class _ConditionDialect(Postgres):
 def compile_condition(condition: str, frame: pl.DataFrame) -> pl.Expr:
     """Convert an SQL condition to a boolean expression of polars.
 
-    The condition may use the columns of `frame`. `frame` has one row, with which types are checked.
+    The condition may use the columns of `frame`, whose only row serves to check types.
 
     Raises:
         ValueError: The condition cannot be parsed, is too large, uses anything unsupported, or is not boolean.

@@ -132,7 +132,7 @@ class DatasetSection(SplitSource):
         return self.domain or known_domain(self.dataset)
 
     def output_content(self, split: str) -> dict[str, Any]:
-        """Return a split's settings, as stored in the recipe of the split's rows."""
+        """Return a split's settings, as the manifest of the split's rows stores them."""
         known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seed_splits()]}
         effort = self.reasoning_effort.get(split)
         content = {"subset": self.subset, "domain": self.effective_domain, "reasoning_effort": effort}

@@ -68,8 +68,9 @@ def deduplicate_split(
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    `decontaminated` and `near_duplicates` are None if their step was skipped. They may also have rows of other splits,
-    which are ignored. Near duplicates are tagged, or dropped if `drops_near_duplicates`.
+    `decontaminated` and `near_duplicates` are each None if the step that builds the artifact was skipped. Prompts of
+    other splits, which `near_duplicates` may have, are ignored. Near duplicates are tagged, or dropped if
+    `drops_near_duplicates`.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))

@@ -24,7 +24,7 @@ class OpenCalls:
     - A reply without a known id and without a name answers a call of the latest message with calls: the first open call
       that no later reply needs. If that message has no such call, the reply answers the first open call.
 
-    "First" means the order of calls, except that calls of the latest message with calls precede all earlier calls.
+    "First" refers to this order: the calls of the latest message with calls, then all earlier calls, oldest first.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,10 @@ class OpenCalls:
             self._tool_by_id[call_id] = name
 
     def _close(self, index: int | None, content: str, replying_tool: str) -> str:
-        """Log a reply, close the call at an index, if any, and return the tool."""
+        """Log a reply, close the call that it answers, and return the called tool.
+
+        If `index` is None, the reply answers no call, and `replying_tool` is returned.
+        """
         self.log.add_reply(index, content)
         if index is None:
             return replying_tool

@@ -150,10 +150,10 @@ def spill_rows(
 ) -> Receipt:
     """Write the rows that are in any pool to work files, one row group per bucket.
 
-    The receipt counts all rows as `rows`, and rows in no pool as `dropped/<reason>`. `documents` and `tokens` count the
-    rows in a pool. Of the rows with an accepted licence, `holds/<condition>` counts the rows that meet a condition, and
-    `said/<column>` the rows with a value. The notes describe rows with an accepted licence and a known correctness that
-    are in no pool.
+    The receipt counts all rows as `rows`, rows in no pool as `dropped/<reason>`, and rows in any pool as `documents`,
+    with their tokens as `tokens`. Two counts cover only rows with an accepted licence: `holds/<condition>` is the
+    number of rows that meet a condition, and `said/<column>` is the number of rows with a value in a column. The notes
+    describe rows with an accepted licence and a known correctness that are in no pool.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _read_pool_rows(split, file, pools, recipe, counts, gaps)
@@ -175,7 +175,7 @@ def _read_pool_rows(
     """Yield a table of the rows that are in a pool, for each row group of a file.
 
     The added column `_FLAGS_COLUMN` has a character for each of `pools`: U+0001 if the row is in the pool, else U+0000.
-    All rows are added to `counts`; for each row group, the result of `_describe_correctness_gap` is added to `gaps`.
+    All rows are counted in `counts`; for each row group, the result of `_describe_correctness_gap` is added to `gaps`.
     """
     import polars as pl
 
@@ -203,7 +203,7 @@ def _find_memberships(
     is_accepted: NDArray[np.bool_],
     counts: Counter[str],
 ) -> NDArray[np.bool_]:
-    """Return a mask of the pools of each row, shape (rows, pools).
+    """Return a mask, shape (rows, pools), that is true where a row is in a pool.
 
     `is_accepted` marks rows with an accepted licence. The counts that `spill_rows` explains are added to `counts`.
     """
@@ -271,9 +271,9 @@ def write_pools(
 ) -> Receipt:
     """Write the rows of a bucket, sorted by id, to one file per pool.
 
-    A pool without rows in the bucket gets no file. `paths` are work files of `spill_rows`; `pools` has the order of the
-    flags in `_FLAGS_COLUMN`. Rows that are in no pool because of quotas count as `dropped/over_quota`, and their tokens
-    as `lost_tokens`, a name that receipts of unfinished builds have.
+    A pool without rows in the bucket gets no file. `paths` are work files of `spill_rows`; `pools` are in the order of
+    their flags in `_FLAGS_COLUMN`. Rows that are in no pool because of quotas count as `dropped/over_quota`, and their
+    tokens as `lost_tokens`. This name must not change, because the receipts of unfinished builds already have it.
     """
     tables = list[pa.Table]()
     for path in paths:

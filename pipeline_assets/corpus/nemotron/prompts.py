@@ -112,7 +112,7 @@ def gather_prompts(
 
 
 def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
-    """Hash the texts of rows that pass the rules (`IdsWriter`); count these rows."""
+    """Write hashes of the texts of rows that pass the rules, and count these rows."""
     name, passing = f"{WORK_FOLDER}/{TEXT_HASHES_FOLDER}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
@@ -172,7 +172,7 @@ def drop_reason(row: _StoredRow, rules: PromptRules) -> tuple[str, str] | None:
 
 
 def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
-    """Render the system message, if set: without and with the line on tools."""
+    """Render `system` without and with the line on tools; return () if it is None."""
     if system is None:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))

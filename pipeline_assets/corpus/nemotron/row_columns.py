@@ -84,7 +84,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     """Return the correctness columns of a row, all null if no condition is valid.
 
     A condition is an effort of the model, with or without a tool: see `EVALUATION_CONDITIONS`. The columns describe the
-    condition with the highest accuracy. Exceptions: `meta_correctness_high` is the accuracy of the best `high_…`
+    condition with the highest accuracy, except two: `meta_correctness_high` is the accuracy of the best `high_…`
     condition, and `meta_solved_bin` describes all attempts.
 
     A condition is valid if `count` is above 0 and `pass` is from 0 to `count`. If `count` or `pass` is not an integer,
@@ -110,7 +110,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
 
 
 def _solved_bin(evaluations: list[_Evaluation]) -> str | None:
-    """Return the bin of the share of correct attempts; None without attempts."""
+    """Return the bin for the share of correct attempts; None without attempts."""
     count = sum(evaluation.attempts or 0 for evaluation in evaluations)
     passed = sum(evaluation.passed or 0 for evaluation in evaluations)
     if not count:
@@ -281,7 +281,7 @@ def has_completion(conversation: RowConversation) -> bool:
 
 
 def row_quality(conversation: RowConversation, tokens: HarmonyTokens, tools: DeclaredTools | None) -> dict[str, object]:
-    """Return the columns `quality_…` of a text, without results of deduplication."""
+    """Return the columns `quality_…` of a text, as if it had no near duplicates."""
     parsed = conversation.parsed
     is_valid, calls = bool(parsed.messages), parsed.calls
     is_chat_template = uses_chat_template(conversation.template)

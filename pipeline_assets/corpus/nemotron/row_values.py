@@ -52,7 +52,7 @@ def to_text(value: JsonValue) -> str | None:
 class RowReason(StrEnum):
     """Reason code of a rejected row; `Reason` and `ChatReason` have further codes.
 
-    `docs/nemotron.md`, "Rejects", explains the codes. Exception: a row with the code `prompt_withheld` is dropped.
+    `docs/nemotron.md`, "Rejects", explains the codes. A row with the code `prompt_withheld` is dropped, not rejected.
     """
 
     NO_MESSAGES = "no_messages"

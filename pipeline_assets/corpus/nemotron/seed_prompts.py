@@ -24,9 +24,9 @@ from pipeline_assets.spine.errors import InputError
 def write_seed_prompts(path: Path, seed_sets: Sequence[tuple[str, Sequence[SourceFile]]]) -> None:
     """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
-    Each entry of `seed_sets` has the prompt column and the files of a set. A text in that column is a prompt. In a list
-    of messages, stored as a list or as JSON text, the first user message is a prompt. Unreadable rows and other values
-    are skipped. Raise `InputError` if a set adds no new prompt.
+    Each entry of `seed_sets` has the prompt column and the files of a set. If a value of that column is a text, it is a
+    prompt; if it is a list of messages or the JSON text of one, its first user message is a prompt. Unreadable rows and
+    other values are skipped. Raise `InputError` if a set adds no new prompt.
     """
     path.unlink(missing_ok=True)  # of an interrupted build
     with closing(sqlite3.connect(path)) as database:

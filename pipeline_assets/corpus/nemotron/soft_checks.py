@@ -20,8 +20,8 @@ CHECKS: Final = {
 def find_failed_checks(parsed: ParsedText, log: CallLog, declared_names: Container[str] | None) -> list[str]:
     """List the checks that a text fails, as names in `CHECKS`.
 
-    `log` has the order of the text's calls and replies. `declared_names` has the names of the row's tools; None if
-    unknown.
+    `log` has the text's calls and replies in order. `declared_names` has the names of the row's tools; None if they
+    are unknown.
     """
     last_calls = itertools.takewhile(bool, (message.is_call for message in reversed(parsed.conversation)))
     answered = [call for call, reply in log.events if reply is not None]

@@ -55,13 +55,13 @@ DEFAULT_CONFIG = "default"  # name that a hub gives to an only config
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files of one split, sorted, with the place that lists them."""
+    """Files of one split, sorted, with the source that assigns them to the split."""
 
     split: str
     files: tuple[str, ...]
     format: Format
     found_by: FoundBy
-    left_out: tuple[str, ...] = ()  # files that are not read: of another format, or unlisted with the split's name
+    left_out: tuple[str, ...] = ()  # unread files of the split: of another format, or with its name but unlisted
     config: str | None = None  # name of the card's config; None for `default`, or if no config has the split
 
 

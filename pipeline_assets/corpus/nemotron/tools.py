@@ -62,7 +62,10 @@ class CompiledSchema:
         return self._validator is not None and self._validator.is_valid(value)
 
     def max_steps(self, characters: int) -> int:
-        """Return the maximum number of steps to check JSON of `characters` characters."""
+        """Return the maximum number of steps that a check of a JSON text can take.
+
+        `characters` is the length of the text.
+        """
         return self._weight * (_STEPS_PER_PART + characters)
 
 
@@ -323,7 +326,7 @@ def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bo
     """Check whether each call names a declared tool and fits the tool's schema.
 
     Arguments must be a JSON object. A tool without declared parameters accepts any object. If `calls` is empty, the
-    result is True. If all checks could take more than `MAX_STEPS` steps, the result is False.
+    result is True. If the checks together could take more than `MAX_STEPS` steps, the result is False.
     """
     steps = 0
     for call in calls:
