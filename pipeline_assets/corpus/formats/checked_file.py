@@ -79,7 +79,7 @@ def count_values(path: Path, dtype: DTypeLike) -> int:
 def _value_bytes(file_bytes: int) -> int:
     """Return the size in bytes of the values of a file, without the checksums.
 
-    The file has one checksum for each block of values, full or not; a file without values has one, too.
+    The file has one checksum for each block of values, full or not; a file without values has one checksum.
     """
     blocks = max(-(-file_bytes // (_BLOCK_BYTES + _CHECKSUM_DTYPE.itemsize)), 1)  # rounded up
     value_bytes = file_bytes - blocks * _CHECKSUM_DTYPE.itemsize

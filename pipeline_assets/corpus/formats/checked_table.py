@@ -1,8 +1,8 @@
 """Tables in work files, with checksums of blocks of rows.
 
-The metadata of the Arrow schema has a CRC-32 of each block of 4,096 rows. Another CRC-32 covers the number of rows and
-the columns' names and types; tables of earlier program versions lack it. A reader verifies it, and the blocks that it
-reads. A wrong checksum raises RetryableError in an unfinished build, else InputError.
+The metadata of the Arrow schema has a CRC-32 of each block of 4,096 rows. Another CRC-32, which tables of earlier
+program versions lack, covers the number of rows and the columns' names and types. A reader verifies this CRC-32, and
+the CRC-32 of each block that it reads. A wrong checksum raises RetryableError in an unfinished build, else InputError.
 """
 
 import itertools

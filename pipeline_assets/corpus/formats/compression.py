@@ -74,8 +74,9 @@ ZSTD = Codec("zstd", lambda file: decompress_with_arrow(file, "zstd"))
 def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
     """Decompress an open file in blocks of 0 to `MAX_BLOCK_BYTES` bytes.
 
-    Raise InputError for the file `where` if the stream needs more than 128 MiB of memory, or if it is empty, truncated
-    or damaged (`fix` is the advice). After an error, discard all blocks: a frame's checksum is verified last.
+    Raise InputError if the stream needs more than 128 MiB of memory, or if it is empty, truncated or damaged. The error
+    names the file as `where`, and its advice is `fix`. After an error, discard all blocks: a frame's checksum is
+    verified last.
     """
     try:
         yield from codec.decompress_blocks(file)

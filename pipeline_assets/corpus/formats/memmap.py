@@ -6,7 +6,8 @@ input_ids.mmap        tokens: int32, little-endian, shape (n_seqs, seq_len), no 
 meta.json             shape, tokenizer, ids of end of document and padding, counts; not part of the digest, because it
                       has a time and a path
 index.jsonl.zst       a line per row with its segments in order, `[{"doc_id", "source", "start", "length"}]`; `start`
-                      counts tokens of the document, its end-of-document token included; padding follows the segments
+                      is a position in the document's tokens, which end with the end-of-document token; padding follows
+                      the segments
 documents.parquet     a row per draw of a document, see `packing.drawn_documents`
 boundaries.npy        optional: int32 (segments, 2), first token in the row and length of each segment
 boundary_offsets.npy  optional: int64 (n_seqs + 1,), first segment of each row, then the number of all segments

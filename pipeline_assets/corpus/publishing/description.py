@@ -84,7 +84,7 @@ def licence_fact(licence: str | None, detail: str, origin: str) -> Fact:
 
 
 def dataset_fact(name: str, revision: str | None, origin: str, detail: str = "") -> Fact:
-    """Return a fact on a hub dataset at `revision`, or on a folder if that is None."""
+    """Return a fact on a hub dataset, or on the folder `name` if `revision` is None."""
     if revision is None:
         return Fact(f"folder {name}", origin, detail)
     return Fact(f"{name}@{revision}", origin, detail, f"{DATASETS_URL}/{name}/tree/{revision}")

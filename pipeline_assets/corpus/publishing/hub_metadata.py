@@ -65,7 +65,7 @@ def licence_metadata(rows_by_licence: Mapping[str | None, int]) -> dict[str, str
     """Return the licence keys of a card's YAML.
 
     `rows_by_licence` counts rows without a licence under None. `license` is an identifier, or a list of identifiers by
-    descending number of rows. If a single licence has no identifier on the hub, `license_name` has its name, and
+    descending number of rows. If exactly one licence has no identifier on the hub, `license_name` has its name, and
     `license_link` its URL if known. If several licences have none, `license_name` refers to the table on the card.
     """
     rows: Counter[str] = Counter()
@@ -93,7 +93,7 @@ def size_category(rows: int) -> str:
 
 
 def item_type_name(data_type: pa.DataType) -> str:
-    """Return the `datasets` name of an Arrow type; for a list, of its item type."""
+    """Return the `datasets` name of an Arrow type, or of a list type's item type."""
     if pa.types.is_list(data_type):
         return item_type_name(data_type.value_type)
     return "float64" if pa.types.is_float64(data_type) else str(data_type)

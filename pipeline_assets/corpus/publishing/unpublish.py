@@ -31,7 +31,7 @@ _OTHER_COPIES = ("clones and downloaded copies", "forks and duplicated repositor
 
 
 class RemovalRecord(msgspec.Struct):
-    """Record and certificate of a removal with UTC times, but without ids or texts.
+    """Record and certificate of a removal; it has UTC times, but no ids or texts.
 
     A place is `REF@COMMIT:PATH`. `removed` and `remaining` list places by the hash of the entry that was found there.
     """
@@ -73,7 +73,7 @@ def unpublish(
     """Search a repo for forgotten rows; if `applies`, remove them from its history.
 
     Nothing is removed if `keeps_history` is true or if the head of a branch contains a forgotten row. `dates_by_hash`
-    has the date at which each entry was added to the list. With `applies`, a certificate is stored next to
+    has the date at which each entry was added to the removal list. With `applies`, a certificate is stored next to
     `record_file` if the repo was changed or `keeps_history` is true. Raise RetryableError if another process changes
     the repo.
     """
@@ -110,7 +110,7 @@ def unpublish(
 def _add_result(record: RemovalRecord, result: RepoSearchResult) -> None:
     """Add the results of a search to the record of earlier runs.
 
-    Of the large files, only those of branches and tags are added to `objects`. `remaining` and `unread` are replaced.
+    Only the large files of branches and tags are added to `objects`. `remaining` and `unread` are replaced.
     """
     for ref, reached in result.commits_by_ref.items():
         record.commits[ref] = list(dict.fromkeys([*reached, *record.commits.get(ref, ())]))
@@ -169,7 +169,8 @@ def _move_tags(repo: HubRepo, tags: list[str]) -> None:
 def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
     """Permanently delete the large files that branches and tags no longer contain.
 
-    Files that only other refs ever contained, and uploads since the start of the removal, are kept.
+    Files that only refs of pull requests or conversions ever contained, and uploads since the start of the removal, are
+    kept.
     """
     commits, kept, deleted = reachable_commits(repo), set[str](), {*record.objects}
     for ref, objects in list_lfs_hashes(repo, commits).items():

@@ -170,7 +170,7 @@ def _logit_scale(config: Any) -> float:
 
 @torch.inference_mode()
 def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
-    """Check a model on random rows; return the model, with packed rows if possible.
+    """Check a model on random rows; return it, set to pack rows if possible.
 
     Mean NLLs must be close to `_reference_nll`. Packed rows are tried if the recipe names no attention; if their scores
     are wrong, rows are padded. Raise InputError if padded rows fail, too, or need eager attention on a GPU.
@@ -213,7 +213,7 @@ def _try_row_attention(network: Any) -> bool:
 
 
 def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
-    """Compute a row's mean NLL, without its first token, from the model's logits."""
+    """Compute the mean NLL of a row's tokens after the first, from the model's logits."""
     ids = torch.from_numpy(row.astype(np.int64)).to(network.device)
     logits = network(input_ids=ids[None], use_cache=False).logits[0, :-1].float()
     return float(torch.nn.functional.cross_entropy(logits, ids[1:].to(logits.device)))

@@ -21,7 +21,8 @@ class ModalSettings(pydantic.BaseModel):
     """Settings of scoring on Modal, for a run and for the deployed app.
 
     The environment variable for a setting is CORPUSMILL_MODAL_ plus the setting's name in capitals. All prices are in
-    one currency of your choice, per hour of a GPU, a core or a GiB. A price or limit of None is unknown or not set.
+    one currency of your choice, per hour of a GPU, a core or a GiB. A price of None is unknown, a limit of None is not
+    set.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -110,7 +111,7 @@ class ModalSettings(pydantic.BaseModel):
 
         A split cannot start if its cost exceeds a limit, or if a limit is set and the cost is unknown. Nor can it start
         if a shard would take more than a third of `timeout_s`, or more than `_MAX_LOST_WORK_S` seconds. `tokens`,
-        `shards` and `rows` count what is not scored yet. `past_cost` is the cost of the command's earlier splits.
+        `shards` and `rows` cover only unfinished shards. `past_cost` is the cost of the command's earlier splits.
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)

@@ -1,9 +1,9 @@
 """Negative log-likelihood (NLL) of the tokens of a row that count in the loss.
 
-`TokenRow.in_loss` marks these tokens. Logits are computed only for these tokens, in blocks of some positions and a part
-of the vocabulary. The log-sum-exp is accumulated block by block (Milakov and Gimelshein 2018, "Online normalizer
-calculation for softmax"). Logits are float32 for any dtype of weights, because bfloat16 has only 8 significant bits. A
-row's sum is float64.
+`TokenRow.in_loss` marks these tokens. Logits are computed only for these tokens, in blocks: each block has some
+positions and a part of the vocabulary. The log-sum-exp is accumulated block by block (Milakov and Gimelshein 2018,
+"Online normalizer calculation for softmax"). Logits are float32 for any dtype of weights, because bfloat16 has only 8
+significant bits. A row's sum is float64.
 """
 
 import functools

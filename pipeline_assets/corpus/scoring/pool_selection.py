@@ -48,7 +48,7 @@ class Selection:
 
 
 def has_harmony_rows(files: Iterable[Path]) -> bool:
-    """Check whether the first row of the files is Harmony text; True if all are empty."""
+    """Check whether the files' first row is Harmony text; True if all files are empty."""
     return not uses_chat_template(first_template(files))
 
 

@@ -28,7 +28,7 @@ def attend_by_rows(
     softcap: float | None = None,
     **unused: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention within each of many rows concatenated without padding.
+    """Compute attention within each row; rows are concatenated without padding.
 
     `query`, `key` and `value` have the shape (1, heads, tokens, head size); `key` and `value` may have fewer heads. The
     first result has the shape (1, tokens, heads, head size), the second is always None. `cu_seq_lens_q` has the bounds
@@ -36,7 +36,8 @@ def attend_by_rows(
 
     `scaling` is the factor of the logits, by default 1 / sqrt(head size). `sliding_window` is the number of tokens that
     a token attends to, including itself; None for all. `s_aux` has the sinks of gpt-oss, shape (heads,): logits that
-    enlarge the softmax's divisor but have no value vector. Capped logits and masks raise ValueError.
+    enlarge the softmax's divisor but have no value vector. Raise ValueError if `softcap` or `attention_mask` is
+    not None.
     """
     if softcap is not None or attention_mask is not None:
         raise ValueError("capped logits and attention masks are not supported")

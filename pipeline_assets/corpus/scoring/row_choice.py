@@ -45,7 +45,7 @@ def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArr
 
 
 def select_in_turns(ranks: NDArray[np.uint64], groups: NDArray[np.int32], max_rows: int) -> NDArray[np.bool_]:
-    """Return a mask of up to `max_rows` rows; groups take turns, lowest rank first."""
+    """Return a mask of up to `max_rows` rows; groups take turns, each in rank order."""
     sizes = np.bincount(groups)
     # Sorted by (group, rank), a row's index minus the index of its group's first row is its position in the group.
     position = np.empty(len(ranks), np.int64)

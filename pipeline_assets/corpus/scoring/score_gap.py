@@ -63,8 +63,8 @@ class Comparison:
 class ScoreGap:
     """Comparison of two models over all rows, by split and by domain.
 
-    `excluded` counts the other rows of each split: rows that only one model scored (`only_first`, `only_second`), and
-    rows in which the models scored different numbers of bytes (`other_bytes`).
+    `excluded` counts the rows of each split that are not compared: rows that only one model scored (`only_first`,
+    `only_second`), and rows in which the models scored different numbers of bytes (`other_bytes`).
     """
 
     total: Comparison

@@ -58,7 +58,7 @@ _MEAN_KEYS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return preview rows for all splits together, each group and each split."""
+    """Return preview rows: one for all splits, one per group, and one per split."""
     content = _REPORT_FORMAT.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_row("all", total["scored"])] if len(splits) > 1 else []
@@ -77,7 +77,7 @@ def _preview_row(name: str, figures: Mapping[str, Any], total_rows: int | None =
 def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], settings: RunSettings) -> BuildResult:
     """Write `report.json`, from which the build later writes `report.html`.
 
-    Memory: 32 bytes per row, and 64 per row of the current split.
+    Memory: 32 bytes per row of all splits, plus 64 bytes per row of the current split.
     """
     progress = Progress(settings.title("describe"), len(splits), "splits", settings.log_every_s)
     total_tally, by_split = _Tally(), dict[str, dict[str, Any]]()

@@ -103,7 +103,7 @@ def score_split(
 
 
 def write_no_scores(staging: StagingDir, model_name: str, recipe: ScoringRecipe) -> BuildResult:
-    """Write a `scores.parquet` without rows, for a split that has none in the pools."""
+    """Write a `scores.parquet` without rows, for a split without rows in the pools."""
     return BuildResult(
         [_write_scores(staging, [], recipe)],
         {"ledger": Ledger.from_counts({}).to_json(), **dict.fromkeys(_SUMS, 0), "unscored": {}, "millinats": {}},

@@ -22,8 +22,8 @@ class SubsetRule(RecipeSection):
         where: Conditions that must all hold, in SQL over the columns of a row; see `parse_condition`.
         max_rows: Maximum number of rows over all splits; None for all.
         balance: Columns that divide rows into strata, one for each combination of values (null is a value); True means
-            `meta_domain`. Strata get equal shares of `max_rows`; what a small stratum cannot use is divided among the
-            others. Without `max_rows`, each stratum gets as many rows as the smallest stratum has.
+            `meta_domain`. Strata get equal shares of `max_rows`; the unused part of a small stratum's share is divided
+            among the other strata. Without `max_rows`, each stratum gets as many rows as the smallest stratum has.
     """
 
     percentile: Annotated[tuple[Decimal, Decimal], pydantic.Field(strict=False)] = ("0", "100")

@@ -200,7 +200,7 @@ def _build_loss_mask(
 
 
 def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, tokenizer: Tokenizer) -> int:
-    """Return the end of the tokens from `start` that decode to `text`; `stop` if none."""
+    """Return the lowest `end` so that `ids[start:end]` decodes to `text`, else `stop`."""
     return next((index for index in range(start + 1, stop) if tokenizer.decode(ids[start:index]) == text), stop)
 
 

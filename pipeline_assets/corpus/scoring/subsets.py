@@ -233,8 +233,9 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
     - `candidates`: number of rows that meet all conditions and are in the rule's range of percentiles;
     - `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
-    - `could_flip`: `rows` counts rows that meet the conditions and are near a boundary (`boundary_mask`); `share`
-      is `rows` / number of these rows and other candidates; only splits with an error bar count, null if none has one;
+    - `could_flip`: figures of the splits with an error bar, null if no split has one: `rows`, the number of rows that
+      meet the conditions and are near a boundary (`boundary_mask`); `share`, `rows` divided by the number of rows that
+      are candidates or counted in `rows`;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     splits = (split for split, _ in scored_rows.split_ranges())

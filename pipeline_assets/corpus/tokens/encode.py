@@ -1,4 +1,4 @@
-"""Stage `encode`: shards of Documents to files of token ids and document tables.
+"""Stage `encode`, which converts Documents to token ids and document tables.
 
 The ids of o200k Harmony are checked with an oracle: tiktoken, a second library, also encodes 0.1 % of the documents.
 """
@@ -88,9 +88,10 @@ def encode_shard(
 
     Returns:
         A receipt of three files: raw int32 ids, the table for `DocumentTable`, and rejects. The rejects are poison
-        rows, texts that would crash the library, and texts that encode to a special id. It counts `rows` read, and
-        the encoded `documents`, `bytes` and `tokens` (with end tokens). The oracle checked `spot_checked` documents.
-        Further counts are `dropped/other_split`, `rejected/<reason>`, and the fields of `Losses` as `encoded/<field>`.
+        rows, texts that would crash the library, and texts that encode to a special id. The receipt counts `rows` read,
+        and the encoded `documents`, `bytes` and `tokens` (with end tokens). The oracle checked `spot_checked`
+        documents. Further counts are `dropped/other_split`, `rejected/<reason>`, and the fields of `Losses` as
+        `encoded/<field>`.
     """
     library = load_tokenizer(tokenizer)
     get_split = split_rule(valid_fraction)
@@ -174,7 +175,10 @@ class _ShardEncoder:
         return kept, self._tokenizer.encode([document.text for _, document in kept])
 
     def _compare_with_oracle(self, text: str, ids: NDArray[np.int32], row: int) -> bool:
-        """Raise if the oracle's ids differ; return False if the tokenizer has no oracle."""
+        """Compare `ids` with the oracle's; return False if the tokenizer has no oracle.
+
+        Raise OracleMismatchError if the ids differ.
+        """
         expected = self._tokenizer.oracle_ids(text)
         if expected is not None and not np.array_equal(ids, expected):
             raise OracleMismatchError(f"{self._path} row {row}: {self._tokenizer.driver} and tiktoken disagree")

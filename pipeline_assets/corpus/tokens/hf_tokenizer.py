@@ -84,7 +84,7 @@ class HfTokenizer(Tokenizer):
         return with_losses(encoded, self._counter, texts)
 
     def encode_with_offsets(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Encode a text; names of special tokens become their ids. Return ids and offsets.
+        """Return a text's ids and offsets; a special token's name becomes the token's id.
 
         The offsets have shape (tokens, 2): start and stop of each token, in characters. Tokens that share a character
         have overlapping offsets.

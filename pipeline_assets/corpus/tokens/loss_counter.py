@@ -1,7 +1,8 @@
 """Counter of the text that a tokenizer loses while it encodes.
 
-The text and its decoded known tokens are compared in NFKC, without whitespace: the difference of their lengths is the
-number of lost characters, but at least the number of unknown tokens, each of which replaces one or more characters.
+The text is compared with its decoded known tokens, both in NFKC and without whitespace. The number of lost characters
+is the difference of the two lengths or the number of unknown tokens, whichever is larger: an unknown token replaces one
+or more characters.
 """
 
 import unicodedata

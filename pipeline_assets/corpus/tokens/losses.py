@@ -15,7 +15,7 @@ _COUNT_PREFIX = "encoded/"
 
 @dataclass(frozen=True)
 class Losses:
-    """Counts for texts: all and unknown tokens, all and lost characters.
+    """Counts of tokens and characters in texts, and of the unknown or lost ones.
 
     Attributes:
         tokens: Number of tokens, without end-of-document tokens.

@@ -2,8 +2,8 @@
 
 The ids equal tiktoken's for every text. The vocabulary file is next to this module; each load checks its sha256. Corpus
 text is ordinary text: `<|endoftext|>` in a text is encoded by its characters, and only builders add special ids. The
-library gigatoken encodes. The library tiktoken, which is several times slower, is the oracle: it encodes a sample of
-every build for comparison. tiktoken also encodes the few texts for which gigatoken's ids may differ.
+library gigatoken encodes the texts. The library tiktoken, which is several times slower, is the oracle: it encodes a
+sample of every build for comparison. tiktoken also encodes the few texts for which gigatoken's ids may differ.
 """
 
 import functools
@@ -145,7 +145,7 @@ class HarmonyEncoder(Tokenizer):
         return bool(ids.view(np.uint32).max(initial=0) >= NUM_RANKS)  # a negative id is above all others as uint32
 
     def can_encode(self, text: str) -> bool:
-        """Return False if tiktoken panics on a text, as on 999,999 spaces in a row."""
+        """Check whether tiktoken can encode a text; it panics on 999,999 spaces in a row."""
         if len(text) < 999_999 or _LONG_BLANKS.search(text) is None:
             return True
         return not panics(lambda: self.oracle.encode_ordinary(text))

@@ -17,7 +17,7 @@ class TokenRuns:
         ids: Ids of all texts, shape (tokens,).
         lengths: Number of tokens of each text, shape (texts,).
         text_bytes: Number of UTF-8 bytes of all texts.
-        losses: Counts of all and unknown tokens, and of all and lost characters.
+        losses: Number of tokens and characters, and how many of them are unknown or lost.
     """
 
     ids: NDArray[np.int32]

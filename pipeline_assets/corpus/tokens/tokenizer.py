@@ -18,7 +18,7 @@ class ControlledIds(NamedTuple):
     Attributes:
         ids: Ids of the text, shape (tokens,).
         control_positions: Positions of the control tokens in `ids`, shape (controls,).
-        losses: Counts of all and unknown tokens, and of all and lost characters, without control tokens.
+        losses: Number of tokens and characters, without control tokens, and how many of them are unknown or lost.
     """
 
     ids: NDArray[np.int32]
@@ -74,7 +74,7 @@ class Tokenizer(ABC):
     def contains_special(self, ids: NDArray[np.int32]) -> bool:
         """Check whether one of `ids` is special, such as the end of a document.
 
-        Text must not be encoded to such an id.
+        Stage `encode` rejects documents with such an id.
         """
 
     def can_encode(self, text: str) -> bool:
