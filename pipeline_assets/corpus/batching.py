@@ -62,7 +62,7 @@ class RankLoader(Generic[B]):
         self._build_batch, self._workers, self._epoch, self._step = build_batch, workers, int(epoch), int(step)
 
     def batches(self) -> Batches:
-        """Return row numbers for each batch of the current epoch; the last may be empty."""
+        """Return the row numbers of each batch of the epoch; the last batch may be empty."""
         return self._plan_epoch(self._epoch)
 
     def _remaining_batches(self) -> Batches:
@@ -90,7 +90,7 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last yielded batch; every rank can load it."""
+        """Return the position after the last yielded batch, to resume there on any rank."""
         return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -288,7 +288,7 @@ class Batch(TypedDict):
 def _pad_pairs(
     pad_id: int, eos_id: int, seq_len: int | None, ignore_source: bool, mask: Mask, pairs: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any] | torch.Tensor]:
-    """Return tokens, targets and mask, padded to `seq_len`, else to the longest pair."""
+    """Pad pairs to `seq_len`, or to the longest if None; return tokens, targets, mask."""
     batch = padding.pad_sequences(pairs, seq_len or max(map(len, pairs)) - 1, pad_id)
     targets = padding.mask_source(batch, eos_id) if ignore_source else batch.targets
     masked = padding.causal_mask(batch.attn_mask) if mask == "causal" else batch.attn_mask[:, None, :]

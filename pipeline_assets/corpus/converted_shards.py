@@ -34,7 +34,8 @@ _decoder = msgspec.json.Decoder(Document)
 class ShardWriter:
     """Writer of one shard: documents, ids and rejects.
 
-    `counts` has the written `documents`, their text `bytes`, rejects as `rejected/<reason>`, and the caller's counts.
+    `counts` has the number of written `documents`, the `bytes` of their texts, the number of rejects for each reason as
+    `rejected/<reason>`, and counts that the caller adds.
     """
 
     def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:
@@ -134,8 +135,8 @@ def gather_rejects(
 ) -> OutputFile:
     """Write the rejects of all shards to one file, in shard order.
 
-    `converted_receipts` are of `ShardWriter`, `finalized_receipts` of `finalize_shards`. For each shard, the rejects in
-    `converted_receipts` come first.
+    `converted_receipts` are from `ShardWriter`, and `finalized_receipts` from `finalize_shards`. The rejects in a
+    shard's converted receipt come before the rejects in its finalized receipt.
     """
     receipts = itertools.chain.from_iterable(zip(converted_receipts, finalized_receipts, strict=True))
     return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
@@ -185,7 +186,10 @@ def finalize_shard(
 def _finalize_line(
     line: bytes, row: int, occurrence: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the line with a unique id, or a reject; `occurrence` is 0 for a first id."""
+    """Return the line with a unique id, or a reject.
+
+    `occurrence` is a value of `read_occurrences`: 0 if the id is new.
+    """
     if row in window.poison_rows:
         return Reject(shard.documents_file.path, row, KILLED_WORKER)
     if not occurrence:

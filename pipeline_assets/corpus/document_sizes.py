@@ -1,7 +1,7 @@
 """Sizes of a source's documents, to detect a file that should have been split.
 
 If a file with a document per line is read as a single document, this document is thousands of times larger than others.
-Such a document is only worth a warning: its text is complete, and only boundaries are missing.
+Such a document causes a warning, not an error: its text is complete, and only boundaries are missing.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ _LEADING_BITS = 5  # bits of a size that its bin keeps, so a median is at most 1
 class DocumentSizes:
     """Histogram of a shard's document sizes in UTF-8 bytes, with the largest document.
 
-    In `bins`, sizes are rounded down to `_LEADING_BITS` leading bits.
+    `bins` counts documents by size. Of each size, the `_LEADING_BITS` leading bits are kept; the other bits become 0.
     """
 
     bins: Counter[int] = field(default_factory=Counter)
@@ -46,7 +46,8 @@ def describe_outsized_document(shard_notes: Iterable[Mapping[str, Any]]) -> dict
     """Return a provenance entry on the largest document if it is outsized, else {}.
 
     An outsized document is larger than `OUTSIZED_MIN_BYTES`, and at least `OUTSIZED_MEDIAN_FACTOR` times as large as
-    the median. `shard_notes` has `DocumentSizes.to_json` of each shard; {} for a shard that an earlier version built.
+    the median. `shard_notes` has an item per shard: the result of `DocumentSizes.to_json`, or {} if an earlier version
+    built the shard.
     """
     bins, largest = Counter[int](), DocumentSizes().largest
     for notes in shard_notes:

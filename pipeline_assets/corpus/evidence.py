@@ -1,7 +1,7 @@
 """Evidence for a report: row counts, samples of dropped rows and near duplicates.
 
 Rows are drawn by seeded hashes of their positions. Rows at the start of a few shards are preferred, so that few rows
-are read. Further rows are drawn only for a reason that is rare among the preferred rows.
+are read. Other rows are drawn only for those drop reasons that are rare among the preferred rows.
 """
 
 import bisect

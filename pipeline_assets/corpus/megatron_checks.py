@@ -129,7 +129,10 @@ def _document_tokens(split: Artifact) -> list[memoryview]:
 def _count_valid_in_train(
     dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
 ) -> tuple[int, int]:
-    """Count the `valid` documents whose values occur in `train`, and all of `valid`."""
+    """Count `valid` documents whose value is in `train`, and all `valid` documents.
+
+    `read_values` returns the value of each document of a split.
+    """
     # 32 hex digits (128 bits) of each value's sha256, shape (values,)
     train, valid = (
         np.array([hashlib.sha256(value).hexdigest()[:32] for value in read_values(_open_split(dataset, split))], "S32")

@@ -1,7 +1,7 @@
 """Entries of a data root's removal list, which only grows.
 
 An entry contains a hash instead of the id, URL, host or text itself. The key of the hash is the secret in
-`removals/secret.json`. So the list can be published, but not the secret.
+`removals/secret.json`. The list may therefore be published, but the secret must not be.
 """
 
 from collections.abc import Iterable

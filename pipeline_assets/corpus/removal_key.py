@@ -34,7 +34,8 @@ def read_secret(list_path: Path, entry_keys: set[str]) -> tuple[bytes, str]:
 def create_secret(list_path: Path) -> None:
     """Create the secret of a removal list; keep a secret that already exists.
 
-    Only its owner can read it, or the group that shares the folder, whose builds need it.
+    Only the owner of the file can read it. In a shared folder, the group can read it, too, because the builds of all
+    members need the secret.
     """
     if not (file := _secret_file(list_path)).exists():
         mode = 0o660 if durable.is_shared(file.parent) else 0o600

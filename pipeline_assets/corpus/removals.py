@@ -75,7 +75,7 @@ class Removals:
         return frozenset(self.entries.values())
 
     def _hashes(self, row: RowKeys) -> Iterator[str]:
-        """Yield the hashes of a row's values that an entry could have."""
+        """Yield the hashes by which entries can match a row."""
         if "id" in self._selectors:
             yield keyed_hash(self.secret, "id", row.id)
         if "text" in self._selectors:

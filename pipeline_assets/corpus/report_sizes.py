@@ -23,7 +23,7 @@ _SCALED_TEXT = (
 
 
 def profile_size(counts: ProfileCounts, with_lengths: bool = False) -> dict[str, Any]:
-    """Return the entry of a report for these counts, optionally with length bins.
+    """Return `counts` as an entry of a report, optionally with length bins.
 
     Keys of estimates begin with `estimated_`. If no tokens were counted, tokens and lengths are omitted.
     """
@@ -52,7 +52,8 @@ def packed_token_counts(
 def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mapping[str, int]) -> dict[str, Any]:
     """Return the sizes of sources in a decontaminated corpus, and their sum.
 
-    A source's tokens are exact if in `packed_tokens`; otherwise `profile` (before decontamination) is scaled by bytes.
+    `packed_tokens` has exact numbers of tokens by source. For other sources, the tokens in `profile`, which is from
+    before decontamination, are scaled by bytes.
     """
     before, sizes, totals = sum_profile_by(profile, "source"), dict[str, dict[str, int]](), Counter[str]()
     for name, kept in decontaminated.manifest.identity.counts["by_source"].items():

@@ -31,7 +31,8 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
 def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
     """Link a sealed shard into a staging directory as an output shard of equal name.
 
-    If linking fails, as across file systems, copy the file. Raise InputError if its sha256 is not the manifest's.
+    If linking fails, as across file systems, copy the file. Raise InputError if the sha256 of the linked or copied file
+    is not the one in the manifest.
     """
     assert shard.sealed_file is not None
     linked = replace(shard.sealed_file, path=f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}")

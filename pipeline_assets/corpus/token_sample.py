@@ -1,8 +1,9 @@
 """Document samples for estimating the token count of a source.
 
 Documents are sampled by the hash of their doc_id, so the sample depends on neither workers nor shard order. A small
-source is sampled whole. Otherwise, documents up to the mean length have the probability f, and longer documents a
-probability proportional to their length. A document that is sampled with probability p has the weight f / p.
+source is sampled whole. In other sources, a document up to the mean length is sampled with probability f, the sampling
+rate. A longer document is sampled with a probability that is proportional to its length. A document that is sampled
+with probability p has the weight f / p.
 """
 
 import hashlib

@@ -37,8 +37,8 @@ class DrawnDocuments:
     Attributes:
         counts: Counts by source: `documents` and `text_tokens` count the whole source; `drawn` counts draws;
             `packed_tokens` counts tokens in rows; `longer_than_a_row` counts draws of documents that are longer than a
-            row; `cut` counts other draws that are divided between rows or cut by the budget; `unused_documents` and
-            `unused_tokens` count documents and tokens that are in no row.
+            row; `cut` counts draws of documents that fit in a row but are divided between rows or cut by the budget;
+            `unused_documents` and `unused_tokens` count documents and tokens that are in no row.
         license_tokens: Number of packed tokens by source and licence tag.
     """
 
@@ -125,7 +125,7 @@ class DrawnDocuments:
         """Add documents and their draws to the counts of a source.
 
         `document_token_counts` has a value per document, the other arrays per draw. `is_first` is true for the first
-        draw of each document; no later draw of a document has more tokens than its first.
+        draw of each document; no later draw of the document has more tokens in rows.
         """
         text_tokens, fits = int(document_token_counts.sum(dtype=np.int64)), tokens <= self.seq_len
         self.counts.setdefault(source, Counter()).update(

@@ -32,8 +32,8 @@ def raise_if_source_empty(
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    The message counts the source's documents that were dropped by the build of its corpus, and by deduplication unless
-    `deduplicated` is None.
+    The message counts the documents of the source that the build of its corpus dropped and, if `deduplicated` is
+    given, those that deduplication dropped.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
@@ -52,7 +52,7 @@ def raise_if_source_empty(
 def raise_if_unencodable(sources: Sequence[str], receipts: Sequence[Receipt]) -> None:
     """Raise UsageError if any source has no encoded document.
 
-    Item n of `sources` is the source of item n of `receipts`.
+    `receipts` has the receipt of each encoded shard, and `sources` has the source of the shard at the same index.
     """
     counts_by_source: dict[str, Counter[str]] = {}
     for source, receipt in zip(sources, receipts, strict=True):

@@ -64,5 +64,5 @@ def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 def chunk_slices(count: int) -> Iterator[slice]:
-    """Divide range(count) into slices of up to 65,536, which fit in the CPU cache."""
+    """Divide range(count) into slices of up to 65,536 numbers, to fit the CPU cache."""
     return (slice(first, min(first + _CHUNK_VALUES, count)) for first in range(0, count, _CHUNK_VALUES))

@@ -101,8 +101,8 @@ def pack_corpus(
 ) -> BuildResult:
     """Pack a corpus into rows of equal length.
 
-    The files have the layout of `formats.memmap`, with rejects. `tokenizer` is the file of `recipe.tokenizer`;
-    `created_at` is the time in `meta.json`.
+    The written files are those of `formats.memmap`, and a file of rejects. `tokenizer` is the file of
+    `recipe.tokenizer`; `created_at` is the time in `meta.json`.
 
     Raises:
         UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer lacks the
@@ -175,8 +175,8 @@ def _plan(encoded_shards: Sequence[EncodedShard], recipe: PackRecipe, window: Wi
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
     """Raise RetryableError if the rows exceed the free disk space.
 
-    Raise UsageError if they exceed the size of the disk. An existing file of rows is not checked, because its space is
-    reserved already.
+    Raise UsageError if the rows exceed the size of the disk. If the file of rows exists, nothing is checked, because
+    its space is reserved already.
     """
     path, size = staging.path(memmap.INPUT_IDS_FILE), num_seqs * seq_len * memmap.TOKEN_DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)

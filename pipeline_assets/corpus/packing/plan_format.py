@@ -120,7 +120,7 @@ class RowRange:
 
 
 def row_ranges(encoded_shards: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
-    """Divide rows into ranges of about 8 Mi tokens (fewer tokens for short segments)."""
+    """Divide rows into ranges of about 8 Mi tokens, or fewer if segments are short."""
     row_starts = map_values(plan.row_starts, np.int64)
     # Memory of all rows before each row, in tokens: `seq_len` for each row, and a constant for each segment. A range
     # ends where this sum reaches a multiple of the limit.

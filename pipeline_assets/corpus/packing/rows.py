@@ -119,7 +119,8 @@ def _copy_segments(
 ) -> None:
     """Copy segments of a shard's documents to their rows.
 
-    `numbers` are the segments' indices in `segments`; `documents` has the document of each, ascending.
+    `numbers` selects the segments by index in `segments`. `documents` has the document number in the shard of each
+    selected segment, in ascending order.
     """
     tokens = shard.table.tokens[documents]
     columns = (segments.starts[numbers], segments.lengths[numbers], segments.positions[numbers], tokens)

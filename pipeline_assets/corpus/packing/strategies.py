@@ -225,7 +225,7 @@ def find_whole_row_draws(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np
 
 
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], new_row: int, empty_rows: int) -> int:
-    """Move one piece from a row with several pieces into each empty row.
+    """Move into each empty row one piece of a row that has several pieces.
 
     `order` is an argument of `assign_rows`; `document_rows` is its result, and is changed in place. Empty rows are
     numbered from `new_row`. Return the number of rows that remain empty.

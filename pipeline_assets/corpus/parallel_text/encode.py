@@ -34,7 +34,10 @@ _NORMALIZATION = "NFKC and strip, then the model's own"
 def write_cache(
     staging: StagingDir, manifest_path: Path, recipe: EncodeRecipe, model_path: Path | None = None
 ) -> BuildResult:
-    """Encode a sample with the pinned model at `model_path`, or train one if None."""
+    """Encode a sample with the pinned model at `model_path`.
+
+    If `model_path` is None, a model is trained.
+    """
     files, meta, losses = _encode_sample(read_sample(manifest_path), recipe, model_path)
     written = [replace(staging.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
     decisions = msgspec.to_builtins(meta)

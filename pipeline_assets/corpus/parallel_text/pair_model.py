@@ -64,7 +64,10 @@ def parse_model(model_bytes: bytes, where: Path) -> SentencePieceModel:
 
 
 def char_coverage(model: SentencePieceModel, texts: Sequence[str]) -> str:
-    """Return the share of non-whitespace characters with own pieces, as decimal text."""
+    """Return the share of characters that have a piece in the model, as decimal text.
+
+    Whitespace is not counted.
+    """
     counts = Counter(character for text in texts for character in text if not character.isspace())
     is_unknown, piece_id = model.processor.is_unknown, model.processor.piece_to_id
     known = sum(count for character, count in counts.items() if not is_unknown(piece_id(character)))

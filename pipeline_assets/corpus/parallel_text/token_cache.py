@@ -57,7 +57,7 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class TokenCache:
-    """Open token cache, with the ids and offsets of both sides, `src` and `tgt`.
+    """Opened token cache, with the ids and offsets of both sides, `src` and `tgt`.
 
     A pickled cache has only its folder and experiment id. Unpickling, as in a loader's worker, opens the folder again,
     or raises RetryableError if the folder has another cache. Methods raise ValueError for an unknown split or side.
@@ -80,7 +80,10 @@ class TokenCache:
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def lengths(self, side: Side) -> NDArray[np.int64]:
-        """Count each pair's ids on `side` (both for `pair`), with </s>; shape (pairs,)."""
+        """Return the number of ids of each pair on `side`, with </s>; shape (pairs,).
+
+        For the side `pair`, the ids of both sides are counted.
+        """
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
     def token_ids(self, pair_number: int, side: Side) -> NDArray[Any]:
@@ -99,7 +102,7 @@ META_FORMAT = MetadataFormat("description of a token cache", 1 << 20, ENCODE_FIX
 
 
 def shortening_fix(longest: int, seq_len: int) -> str:
-    """Return the advice if the longest pair has more tokens than a loader's `seq_len`."""
+    """Return the advice for a cache whose longest pair exceeds a loader's `seq_len`."""
     if seq_len < MIN_SEQ_LEN:
         return f"set seq_len to {longest} or more"
     return f"run `corpusmill parallel encode --seq-len {seq_len}`, which cuts pairs"

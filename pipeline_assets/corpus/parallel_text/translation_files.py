@@ -76,7 +76,7 @@ class TranslationFile:
 
 
 class TranslationRow(NamedTuple):
-    """Both texts of a row, None if missing, and its weight, unchecked."""
+    """Unchecked texts and weight of a row; a missing text is None."""
 
     src: Any
     tgt: Any

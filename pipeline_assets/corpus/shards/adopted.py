@@ -1,4 +1,4 @@
-"""Reuse of an earlier version's token shards of a source with unchanged documents."""
+"""Reuse of earlier token shards for a source whose documents are unchanged."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def adopt_shards(
     source: str,
     tokenizer: TokenizerFile,
 ) -> BuildResult | None:
-    """Link an earlier version's token shards of a source instead of building them.
+    """Link the earlier token shards of a source instead of building new ones.
 
     `earlier_shards` must have the current stage version and recipe. `corpus_versions` is the pair of the earlier corpus
     and the new corpus. Return None if a build is needed: an earlier file is damaged, or the source's documents, their

@@ -55,7 +55,8 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 def write_mixture_figures(inventory: Artifact) -> Path:
     """Write an inventory's figures to JSON files in `mixtures/`; return this folder.
 
-    Earlier figures of a tokenizer or of filters are removed if no shard in the inventory uses them.
+    Figures of a tokenizer that no corpus in the inventory uses are removed. Earlier figures of filtered shards are
+    removed if no corpus is filtered.
     """
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES_FOLDER, _corpus_figures(inventory)

@@ -40,8 +40,8 @@ def rank_positions(
         ranks: Number of ranks.
         step: First step, from 0; each rank reads one batch per step.
         drop_last: Read only full batches.
-        padding: Read every row, then repeat the first rows of the order until all ranks have equally many, as torch's
-            DistributedSampler does without its `drop_last`. A position p >= rows means position p % rows.
+        padding: Read every row, then repeat the first rows of the order until all ranks have the same number of rows,
+            as torch's DistributedSampler does without its `drop_last`. A position p >= rows means position p % rows.
 
     Returns:
         A range. Its `stop` is the number of positions that all ranks together read in the order, from step 0.
@@ -94,7 +94,7 @@ class MixtureOrder:
 
 
 def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
-    """Return exact fractions; ValueError if a weight is <= 0 or the sum is not 1."""
+    """Return weights as fractions; ValueError if one is <= 0 or the sum is not 1."""
     fractions = dict[str, Fraction]()
     for name, weight in weights.items():
         try:

@@ -54,7 +54,7 @@ class MixtureReader:
 
     Attributes:
         names: Sorted names of the corpora; a corpus's number in `order` is its index in this list.
-        shards: Open token shards by corpus.
+        shards: Opened token shards of each corpus.
         ranges: Rows that are read, by corpus.
         seq_len, dtype, eos: Tokens per row, their dtype, and the id of the end-of-document token.
     """

@@ -98,7 +98,8 @@ class ExternalTokenizerSection(FileTokenizerRecipe):
     """Recipe section of a tokenizer in an existing file.
 
     Attributes:
-        path: Path of the file, absolute or relative to the data root. Changes no byte; `sha256` pins the content.
+        path: Path of the file, absolute or relative to the data root. The path changes no byte, because `sha256` pins
+            the content.
     """
 
     kind: Literal["file"]

@@ -62,8 +62,9 @@ def shard_corpus(
     and `tokens`, the number of its tokens, end token included. The last document may be only partly in the rows. A
     document entirely after the last row is dropped as `in_remainder`.
 
-    The manifest has the ledger, and counts rows as `sequences`, files as `shards`, and the `documents`, `tokens` and
-    `license_tokens` in rows. `cut_documents` is 1 or 0; `remainder_tokens` are in no row; `text_bytes` were encoded.
+    The manifest has the ledger and counts. `sequences` counts rows, and `shards` counts files. `documents`, `tokens`
+    and `license_tokens` count only the content of rows; `cut_documents` is 1 or 0. `remainder_tokens` counts the tokens
+    in no row, and `text_bytes` the bytes of all encoded texts.
 
     Raises:
         UsageError: The vocabulary does not fit into the recipe's uint16 (raised before a text is encoded), the text is
@@ -193,8 +194,8 @@ def _document_tables(
 ) -> Iterator[pa.Table]:
     """Yield a table of documents.parquet for each Document shard, in order.
 
-    The rows have the first `row_tokens` tokens. Documents with tokens in rows are added to the count `documents`, those
-    with further tokens also to `cut_documents`; tokens in rows are added to `license_tokens`, by licence.
+    The rows have the first `row_tokens` tokens. `counts` is updated: `documents` counts the documents with tokens in
+    rows, and `cut_documents` those that also have tokens in no row. `license_tokens` adds up tokens in rows by licence.
     """
     first = 0
     for shard in encoded_shards:

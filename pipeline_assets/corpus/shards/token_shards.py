@@ -48,7 +48,7 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class TokenShards:
-    """Open token shards: `shards[row]` is a view of a row's tokens, shape (seq_len,).
+    """Opened token shards; `shards[row]` is a view of a row, shape (seq_len,).
 
     A file is mapped when one of its rows is first read; a RetryableError is raised if the file was replaced after
     opening. A process keeps at most max(64, `ulimit -n` / 2) files mapped. A pickle has only folder and digest;
@@ -170,7 +170,9 @@ def _shard_file(pinned_folder: PinnedFolder, entry: FileContent, dtype: np.dtype
 
 
 def read_shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dtype: np.dtype[Any]) -> NpyHeader:
-    """Read and check the header of a shard file, which is open at its beginning.
+    """Read and check the header of a shard file.
+
+    `file` must be positioned at its start.
 
     Raises:
         InputError: The file's shape, dtype or size is not the expected one.
