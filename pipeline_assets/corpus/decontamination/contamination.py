@@ -21,7 +21,8 @@ from pipeline_assets.corpus.dedup.words import NormalizedBatch
 class Contamination:
     """Contamination of one document.
 
-    `best_item` is the item with the largest fraction of its own n-grams in the document; on ties, the lowest.
+    `best_item` is the number of the item that has the largest fraction of its n-grams in the document; on ties, the
+    lowest number.
     `is_removed` is a mask of the words to remove, shape (words,): the words of the items' n-grams. If documents are
     cut, it also marks the margins around these words, and n-grams that appear where a cut joins two texts.
     """
@@ -90,7 +91,11 @@ def _words_to_remove(
 
 
 def _matching_items(matches: NgramMatches, items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the items that contaminate a document, and their shared n-grams."""
+    """Find the items that contaminate a document.
+
+    Returns:
+        Numbers of the items, ascending; for each item, the number of its distinct n-grams in the document.
+    """
     positions, _ = _item_positions(np.unique(matches.ngrams), items)
     numbers, shared = np.unique(items.items[positions].astype(np.int64), return_counts=True)
     is_enough = shared >= items.needed[numbers]

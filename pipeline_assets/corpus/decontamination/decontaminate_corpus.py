@@ -73,7 +73,7 @@ def decontaminate_shard(
     The receipt counts all rows as `rows`, kept documents as `documents` and their text as `bytes`. Cut documents count
     as `changed`, and the removed text as `cut/words` and `cut/bytes`. Other counts are `dropped/<reason>` and
     `rejected/<reason>`. `contaminated/<set>` counts the documents that contain items of a set; `cut_for/<set>` counts
-    the documents that were cut for this reason.
+    only the cut documents among these.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -109,7 +109,7 @@ def _decontaminate_block(
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
     """Return the lines of kept documents, and the evidence on contaminated ones.
 
-    Numbers of these documents are added to `counts`, by the keys that `decontaminate_shard` documents.
+    Counts of these documents are added to `counts`, under the keys in the docstring of `decontaminate_shard`.
     """
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []

@@ -36,7 +36,7 @@ _HEADER_BYTES = 256  # more than the header of a one-dimensional array
 class Items(NamedTuple):
     """Items and their names; items are numbered in the order of sets, files and rows.
 
-    `items` has the numbers of the items that contain an n-gram, n-gram after n-gram; ascending within an n-gram.
+    `items` lists, for one n-gram after the other, the numbers of the items that contain it, in ascending order.
     """
 
     first_items: NDArray[np.int64]  # position of each n-gram's first item in `items`, then the length of `items`

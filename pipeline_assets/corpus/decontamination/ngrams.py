@@ -50,8 +50,9 @@ _MIN_BITS = 1 << 12
 class NgramTable(NamedTuple):
     """Distinct n-grams, numbered.
 
-    `beginnings` is a Bloom filter with the keys of the first k words of each n-gram, where k is the smallest size. Each
-    key sets up to three bits of one uint64; the length of the array is a power of two.
+    `beginnings` is a Bloom filter. Its keys are those of the first k words of each n-gram, where k is the number of
+    words of the shortest n-gram. Each key sets up to three bits of one uint64; the length of the array is a power of
+    two.
     """
 
     text: NDArray[np.uint8]  # UTF-8 of all words, as in `Words`

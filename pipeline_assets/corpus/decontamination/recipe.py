@@ -46,9 +46,10 @@ class DecontaminationRecipe(RecipeSection):
     """Rules for contamination, and for its removal from documents.
 
     Attributes:
-        ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
-        min_item_words: Minimum number of words; shorter items are ignored. Other items with fewer than `ngram_words`
-            words are searched as a whole. Default: the smaller of `ngram_words` and 8 (smallest n-gram of GPT-3).
+        ngram_words: Number of words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
+        min_item_words: Minimum number of words in an item; shorter items are ignored. Accepted items with fewer
+            than `ngram_words` words are searched for as a whole. Default: the smaller of `ngram_words` and 8 (smallest
+            n-gram of GPT-3).
         min_item_overlap: An item contaminates a document that has at least this fraction of the item's n-grams.
         max_items_per_ngram: Maximum number of items that may share an n-gram. N-grams in more items are ignored,
             because common phrases identify no item. Items with the same words count as one item.
@@ -81,7 +82,7 @@ class EvaluationColumns(RecipeSection):
 
     Attributes:
         text: Columns of texts or lists of texts; a dotted name is a path into nested columns, like `choices.text`. A
-            row whose text columns are all null or empty is an item without words, which is too short to be searched.
+            row whose text columns are all null or empty is an item without words, which is ignored as too short.
         item: `row` joins the text columns of a row, in this order, into one item; `column` makes each column an item.
         id: Column with ids; None if no column has ids. A row without an id is named by its file and its row number.
     """

@@ -143,7 +143,7 @@ class DocumentGroup:
 
 
 def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
-    """Yield a document's group in each deduplicated corpus that decided on `doc_id`."""
+    """Yield the group of `doc_id` in each deduplicated corpus that kept or dropped it."""
     for folder, manifest in lineage.manifests.items():
         if manifest.identity.stage.name == DEDUP_STAGE.name:
             corpus = open_artifact(folder)

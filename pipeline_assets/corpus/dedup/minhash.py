@@ -144,8 +144,8 @@ def band_keys(signatures: NDArray[np.uint32], bands: int, salt: np.uint64) -> ND
         salt: Documents with different salts share no key, except by a collision of hashes.
 
     Returns:
-        Keys, shape (documents, 2 * bands). With one band, or one row per band, both cuts are equal, and the shape is
-        (documents, bands).
+        Keys, shape (documents, 2 * bands). With one band, or one number per band, both cuts are equal, and the shape
+        is (documents, bands).
     """
     keys = np.empty((len(signatures), bands if bands in (1, signatures.shape[1]) else 2 * bands), np.uint64)
     _hash_bands(signatures, bands, salt, keys)

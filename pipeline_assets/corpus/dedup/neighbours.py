@@ -45,7 +45,7 @@ class _Sketches(NamedTuple):
     Attributes:
         priorities: Priorities, shape (documents,).
         bits: Sketches, shape (documents, bytes).
-        source_codes: Code of each document's source, equal in all blocks, shape (documents,).
+        source_codes: Code of each document's source, shape (documents,). A source has the same code in all blocks.
     """
 
     priorities: NDArray[np.uint64]
@@ -88,8 +88,9 @@ def propose_neighbours(
     `verify_pairs` compares only `max_compared` pairs per document; the extra pair shows that a document has more pairs.
     Documents in the bitmap file `copies_file` are skipped.
 
-    `source_starts` has the first document number and the source of each span of documents. Documents of different
-    sources are not paired. `device` is the index of a GPU, or None for the CPU.
+    `source_starts` divides all documents into spans of one source each: an entry has the first document number of a
+    span, and its source. Only documents of the same source are paired; in the scope `global`, one span has all
+    documents. `device` is the index of a GPU, or None for the CPU.
 
     The files are runs of pairs, as in `propose_pairs`. The receipt counts the pairs as `proposed`.
     """
@@ -196,7 +197,7 @@ class _SketchIndex:
 
 
 def load_faiss(recipe_key: str = "dedup.near.faiss") -> ModuleType:
-    """Import faiss, or raise UsageError about `recipe_key` if it is not installed."""
+    """Import faiss; if it is not installed, raise UsageError about `recipe_key`."""
     try:
         import faiss
     except ImportError:

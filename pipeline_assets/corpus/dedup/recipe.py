@@ -133,7 +133,7 @@ class NearRecipe(RecipeSection):
 
     @property
     def proposer(self) -> MinHashRecipe | BinarySketchRecipe:
-        """Section of the method that proposes pairs."""
+        """Section `minhash` or `faiss`: settings of the method that proposes pairs."""
         proposer = self.minhash or self.faiss
         assert proposer is not None
         return proposer

@@ -6,8 +6,8 @@ count: if all earlier copies of a passage were dropped, the next copy is not a r
 
 Step 1 sorts the windows of each shard. Step 2 finds, in each range of hashes, the windows that at least two documents
 have. Step 3 reads these windows once, in the order of documents, and decides which documents to drop. The numbers of
-shards, workers and ranges do not change the result. Step 2 loads one range of hashes at a time, step 3 one range of
-documents, each with all its rows. Step 3 also needs a bit for each repeated window. Files take 16 bytes per selected
+shards, workers and ranges do not change the result. Step 2 loads all rows of one range of hashes at a time; step 3,
+all rows of one range of documents. Step 3 also needs a bit for each repeated window. Files take 16 bytes per selected
 window.
 """
 
@@ -105,7 +105,7 @@ class ShardRepeats:
     """Documents to drop from a shard, and its poison rows.
 
     Attributes:
-        dropped_range: Range of `_decide_drops`'s runs that has this shard's dropped documents; None without runs.
+        dropped_range: Range of this shard's documents in the runs of `_decide_drops`; None if there are no runs.
     """
 
     dropped_range: KeyRange | None
@@ -176,7 +176,8 @@ def _find_repeated_windows(key_range: KeyRange, range_number: int, window: Windo
 
     The file is a run with a row for each repeated `window` of each document, sorted by the document's `number`. Rows
     also have the count of the document's distinct `windows`. The upper 32 bits of a `window` are `range_number`; the
-    lower 32 bits are its index among the repeated windows of the range. The receipt counts them as `repeated_windows`.
+    lower 32 bits are its index among the distinct repeated windows of the range. The receipt counts these distinct
+    windows as `repeated_windows`.
     """
     table = key_range.table()
     hashes = to_numpy(table["hash"])

@@ -211,7 +211,7 @@ def decide_shard(
 
 
 def _select_number_range(table: pa.Table, bounds: NDArray[np.uint64]) -> pa.Table:
-    """Return the rows with `bounds[0] <= number <= bounds[-1]`; none without bounds."""
+    """Return rows with `bounds[0] <= number <= bounds[-1]`; none if `bounds` is empty."""
     numbers = to_numpy(table["number"])
     return table.filter(bool_column((numbers >= bounds[:1]) & (numbers <= bounds[-1:])))
 

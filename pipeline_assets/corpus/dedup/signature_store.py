@@ -103,7 +103,7 @@ class SeenStore:
 
 
 def read_with_seen_rows(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> pa.Table:
-    """Read a key range of a corpus, and the rows of signature stores with equal keys.
+    """Read a corpus's rows in a key range, and the store rows that have the same keys.
 
     Corpus and stores have the same columns. The first column is the uint64 key; the column `order` is the priority.
     """

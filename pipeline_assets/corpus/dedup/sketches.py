@@ -56,10 +56,10 @@ def sketch_shard(
     the recipe, `hashes` has 128-bit hashes of normalized texts, `bands` has keys of bands, and `bits` has binary
     sketches. Each folder gets about one file per 65,536 documents.
 
-    The receipt counts `documents` and the `bytes` of their texts. `without_words` counts documents without a word,
-    whose unchanged texts are compared. `short` counts documents with fewer words than a shingle, which can only be
-    exact duplicates. `with_quality` counts documents with the quality column. The note `fatal` lists the rows that
-    crash a worker; `first_number` is a note, too.
+    The receipt counts `documents` and the `bytes` of their texts. `without_words` counts documents without a word;
+    their original texts are compared, because the normalized texts are empty. `short` counts documents with fewer words
+    than a shingle; these can only be exact duplicates. `with_quality` counts documents with the quality column.
+    The note `fatal` lists the rows that crash a worker; `first_number` is a note, too.
     """
     shard = replace(shard, first_number=first_number.value)
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})

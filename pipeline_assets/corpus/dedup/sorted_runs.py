@@ -55,11 +55,11 @@ def read_rows(path: Path, sought_keys: NDArray[np.uint64]) -> pa.Table:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Rows with `low <= key < high` in all runs of an index; a shard of a stage.
+    """Rows with `low <= key < high` in all runs of an index; the `Shard` of a task.
 
     Attributes:
         high: Exclusive upper bound, at most 2**64.
-        index_file: File with the first row of each range in each run; the file of the runs' names is its sibling.
+        index_file: File with the first row of each range in each run; a file in its folder has the paths of the runs.
         range_number: Position of the range in the index.
     """
 
@@ -78,7 +78,7 @@ class KeyRange:
         return 0
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows run by run; the first table may be empty, but has the columns.
+        """Yield the rows as one table per run; omit empty tables, except that of run 0.
 
         If the index or a run has changed, raise RetryableError in an unfinished build, else InputError.
         """
@@ -139,7 +139,7 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
-    """Count each run's rows whose keys are below each bound; shape (bounds, runs)."""
+    """Count the rows with a key below each bound, run by run; shape (bounds, runs)."""
     positions = np.empty((len(bounds), len(runs)), np.uint32)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
     for number, run in enumerate(runs):

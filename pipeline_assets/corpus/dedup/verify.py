@@ -46,7 +46,10 @@ _INDEX_DTYPE = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4
 
 
 def find_edges(dedup: DedupRun, receipts: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
-    """Verify pairs of `receipts`; return receipts of `write_sets` and `verify_pairs`."""
+    """Verify proposed pairs; return the receipts of `write_sets` and `verify_pairs`.
+
+    `receipts` list the files with the proposed pairs.
+    """
     pair_runs = files_in(receipts)
     compared = dedup.document_bitmap(pair_runs, "later", "earlier")
     to_write = []

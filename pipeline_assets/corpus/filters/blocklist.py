@@ -61,7 +61,10 @@ def _raise_if_invalid(path: Path, line_numbers: Iterable[int], valid_mask: Itera
 
 
 class BlocklistFilter(Filter):
-    """Filter by lists of domains, URLs and words; InputError for an unusable list."""
+    """Filter by lists of domains, URLs and words.
+
+    The constructor raises InputError for an unusable list.
+    """
 
     def __init__(self, recipe: BlocklistRecipe) -> None:
         self._column = recipe.url_column

@@ -27,9 +27,10 @@ _CODE_POINT_LIMIT = 0x40000  # from here on Unicode has no letter, number, white
 
 @functools.cache
 def character_classes(terminal_punctuation: str = "") -> NDArray[np.uint16]:
-    """Build the table of class bits by code point, shape (0x40000,); do not change it.
+    """Return the table of class bits by code point, shape (0x40000,).
 
-    The classes are from the Unicode data of this Python; the characters of `terminal_punctuation` get the bit TERMINAL.
+    The table is cached, so callers must not change it. The classes are from the Unicode data of this Python; the
+    characters of `terminal_punctuation` get the bit TERMINAL.
     """
     bits = _unicode_bits().copy()
     for characters, bit in ((BULLETS, BULLET), ("#.…\n", RARE_COUNTED), (terminal_punctuation, TERMINAL)):

@@ -86,7 +86,7 @@ def _read_matrix(mapped_file: mmap.mmap, offset: int) -> tuple[NDArray[np.float3
 
 @always_inline
 def _extend_fasttext_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
-    """Extend the fastText hash of a string, 32-bit FNV-1a of signed bytes, by a byte."""
+    """Extend a string's fastText hash (32-bit FNV-1a of signed bytes) by one byte."""
     sign_bits = _BYTE_SIGN_BITS if byte >= 0x80 else np.uint64(0)
     return ((prefix_hash ^ (np.uint64(byte) | sign_bits)) * _FNV_PRIME) & _LOW_32_BITS
 

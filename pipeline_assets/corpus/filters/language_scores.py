@@ -12,7 +12,8 @@ from pipeline_assets.corpus.compiled import compiled
 class LanguageTables(NamedTuple):
     """Automaton and weights of a py3langid model.
 
-    All `feature_counts` are 0 except during `add_feature_scores`. It holds the GIL, so threads can share the array.
+    All `feature_counts` are 0 except while `add_feature_scores` runs. Threads can share the array, because that
+    function holds the GIL.
     """
 
     next_states: NDArray[np.uint32]  # by row and byte, shape (rows * 256,)

@@ -96,10 +96,10 @@ class FilterFiles:
 
 
 def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeProblem]:
-    """Yield an error for each file of a section that has no path or no hash.
+    """Yield an error for each file without a path or without a hash in a section.
 
-    The error states the hash to add. `keys` is the section's path in the recipe. A file that cannot be read is skipped;
-    the build reports it.
+    If the hash is missing, the error states the hash to add. `keys` is the section's path in the recipe. A file that
+    cannot be read is skipped; the build reports it.
     """
     if not isinstance(section, Mapping):
         return

@@ -106,7 +106,10 @@ def _clear_slots(slots: NDArray[np.int32], entry_count: int) -> np.uint64:
 
 @always_inline
 def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, index_mask: np.uint64, scratch: Scratch) -> int:
-    """Return the word stored for a key; store `word` if missing. Probe from `slot` on."""
+    """Return the word stored for a key; if there is none, store and return `word`.
+
+    The search begins at `slot`.
+    """
     keys, slots = scratch.keys, scratch.slots
     slot &= index_mask
     # An empty slot reads as `word` itself, whose key matches, so the probe ends there.
@@ -158,7 +161,10 @@ def _is_same_word(
     last_offset: int,
     own_bytes_mask: np.uint64,
 ) -> bool:
-    """Check whether words are equal; `_assign_word_ids` explains the last arguments."""
+    """Check whether two words are equal.
+
+    The comments in `_assign_word_ids` explain `last_offset` and `own_bytes_mask`.
+    """
     start, other = to_index(words.starts[word]), to_index(words.starts[earlier_word])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
     # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.
@@ -211,7 +217,7 @@ def _count_copies(first_words: NDArray[np.int32], count: int, words: WordSpans, 
 
 @compiled_inner
 def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
-    """Count repeated n-grams of 2 to 10 words; each length overwrites `scratch`."""
+    """Count characters in repeated n-grams of 2 to 10 words, one length at a time."""
     characters = words.characters_before
     # An n-gram repeats only if both its (n-1)-grams do, so each round examines only the few words where one repeats.
     for n in range(2, _MAX_GRAM_WORDS + 1):
@@ -252,7 +258,7 @@ def _compute_gram_keys(repeated_count: int, scratch: Scratch) -> int:
 
 @compiled_inner
 def _assign_gram_ids(n: int, repeated_count: int, words: WordSpans, scratch: Scratch) -> int:
-    """Set and count the ids of n-grams; return the number of characters in copies."""
+    """Identify and count n-grams; return the number of characters in copies."""
     characters, counts = words.characters_before, scratch.counts
     mask = _clear_slots(scratch.slots, repeated_count)
     covered = copied = 0  # word after the last copy, characters in copies so far
