@@ -94,7 +94,7 @@ class ConvertedSource:
         is_expected_reject: Checks if a reject is normal for the source. Normal rejects do not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files; None if the source is not local. Only a local source's reject limit has a minimum.
+        lost_files: Unreadable files. None if the source is not local: then the limit on rejects has no minimum.
     """
 
     receipts: Mapping[str, Receipt]
@@ -149,7 +149,10 @@ def finish_source(
 
 
 def check_document_counts(counts: Mapping[str, int], where: object, fix: str, first_nul: str = "") -> None:
-    """Raise InputError without documents, or if over 1 % had NULs, as in `first_nul`."""
+    """Raise InputError if no documents remain, or if over 1 % of documents had NULs.
+
+    `first_nul` is appended to the message about NULs. `fix` is the advice if no row became a document.
+    """
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if 100 * with_nul > documents:
         what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %{first_nul}"

@@ -288,9 +288,9 @@ def _is_conversation(value: object) -> bool:
 def _selection_keys(folder: SourceFolder, selected_files: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return recipe keys that select files: `files` and, if needed, `exclude`.
 
-    `files` has the patterns of `folder` (for a lone `**/*`, one pattern per selected suffix). `exclude` has the
-    exclusions of `folder` and the files that match these patterns but are not selected. If at least half of the
-    matching files are not selected, `files` has the selected files' names, and `exclude` is omitted.
+    `files` has the patterns of `folder`; if its only pattern is `**/*`, `files` has a pattern for each suffix of the
+    selected files. `exclude` has the exclusions of `folder` and the files that match `files` but are not selected. If
+    at least half of the matching files are not selected, `files` has the selected files' names, without `exclude`.
     """
     names = {file.name for file in selected_files}
     patterns = list(folder.patterns)

@@ -38,7 +38,7 @@ def forget_documents(
 
 
 def _merge_receipts(converted_receipt: Receipt, remaining_receipt: Receipt) -> Receipt:
-    """Return `converted_receipt`, with files and counts of documents replaced."""
+    """Return `converted_receipt` with the remaining documents' files and counts."""
     files = [*remaining_receipt.files[:2], converted_receipt.files[2]]
     notes = {**converted_receipt.notes, **remaining_receipt.notes}
     counts = {**converted_receipt.counts, "documents": 0, "bytes": 0, **remaining_receipt.counts}

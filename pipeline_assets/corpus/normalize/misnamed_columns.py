@@ -21,7 +21,7 @@ def count_fields_with_values(fields_with_values: Iterable[str], writer: ShardWri
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> dict[str, list[str]]:
     """Return the decision that lists the columns without any value; {} if none.
 
-    Only fields other than the text are checked, and only if the recipe names a single column.
+    A field is checked only if the recipe names a single column for it. The text is not checked.
     """
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     missing = [name for field, name in named if not counts.get(f"{_FIELD_COUNT_PREFIX}{field}")]

@@ -161,7 +161,7 @@ def to_source_folder(source: FileSource) -> SourceFolder:
 
 
 def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Parse `output_content` into (section, shard size); FileSources get the path `.`."""
+    """Parse `output_content` into (section, shard size); a FileSource's path is `.`."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in output_content.items() if key not in added}
     section = _SECTIONS_BY_KIND[content["kind"]]

@@ -66,7 +66,7 @@ def _glob(root: Path, folder: str, parts: Sequence[str], ancestors: Set[Path]) -
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
     """Check whether any pattern matches the path of a file or of a folder above it.
 
-    Unlike in `matching_names`, wildcards also match hidden names. Bytes that are not UTF-8 match as in `utf8_name`.
+    Unlike in `matching_names`, wildcards also match hidden names. Patterns are matched against `utf8_name(name)`.
     """
     if not patterns:
         return False
@@ -76,7 +76,7 @@ def is_excluded(name: str, patterns: Sequence[str]) -> bool:
 
 
 def utf8_name(name: str) -> str:
-    """Replace each byte of a file name that is not UTF-8 with U+FFFD."""
+    """Return a file name with U+FFFD in place of each byte that is not UTF-8."""
     return name if name.isascii() else _UNDECODED_BYTE.sub("\ufffd", name)
 
 

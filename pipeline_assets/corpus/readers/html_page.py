@@ -50,7 +50,7 @@ def html_row(content: bytes) -> Row:
 
 
 def _python_encoding(label: str) -> str:
-    """Return Python's name for a page's encoding label; an unknown label unchanged.
+    """Convert a page's encoding label to Python's name; keep an unknown label.
 
     As in browsers, some labels stand for a larger encoding (see `_SUPERSETS`): `ascii` stands for cp1252. UTF-16 stands
     for UTF-8, because a label that was written in UTF-16 would not be found.

@@ -68,7 +68,7 @@ def parse_configs(card: str, where: str) -> list[Config]:
 
 
 def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
-    """Return the mapping in a card's YAML, {} without one; InputError if invalid."""
+    """Return the mapping in a card's YAML, {} if none; InputError for invalid YAML."""
     text = card.lstrip("\ufeff").replace("\r\n", "\n")
     parts = re.split(r"^---[ \t]*$", text, maxsplit=2, flags=re.MULTILINE)
     if len(parts) < 3 or parts[0].strip():
@@ -115,7 +115,7 @@ def find_split_files(
     no configs). As in `datasets`, a file belongs to a split if its path below the folder contains a word for the split,
     as in `train/0.jsonl.zst`. If no path has a word for train, validation or test, all files belong to one split: the
     one that the folder's own path names, or `train` if `config` is None. JSON lines are used only if no file is
-    Parquet, and uncompressed `.json` files never. The patterns combine the files' common folder with their endings.
+    Parquet; uncompressed `.json` files are never used. The patterns combine the files' common folder and endings.
 
     Both lists are empty if no file is selected, or if `config` has neither patterns for the split nor a folder.
     """

@@ -58,7 +58,7 @@ def status_error(error: Exception, status: int, hub_call: HubCall) -> InputError
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait in seconds that headers request, capped at 600; None if absent."""
+    """Return the wait that headers request, at most 600 seconds; None if absent."""
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
     try:

@@ -51,7 +51,7 @@ class HubFiles:
         progress_s: An attempt fails if fewer than `hub_session.MIN_PROGRESS_BYTES` arrive in this many seconds.
         timeout_s: An attempt fails after this many seconds without any byte, capped at `hub_session.TIMEOUT_S`.
         traffic: Counter of received bytes.
-        repo_type: Type of the repositories; every parameter `repo` is the name of one.
+        repo_type: Type of every repository that is named by a parameter `repo`.
     """
 
     cache: Path
@@ -101,8 +101,8 @@ class HubFiles:
     def fetch(self, repo: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        An interrupted download resumes. A file fetched whole is hashed: RetryableError if its hash is not the listed
-        one. For a part, only the hub's hash of the file must equal the listed one. Spans are checked at each later use.
+        An interrupted download resumes. Raise as in `confirm_file` if the hub's hash of the file is not the listed one,
+        and RetryableError if a file that was fetched whole has a wrong hash. Spans are checked at each later use.
         """
         stop = file.size if stop is None else stop
         folder = self.spans_folder(repo, file.digest)
@@ -158,7 +158,7 @@ class HubFiles:
         return sorted(filter(None, found.values()), key=lambda file: file.path)
 
     def _check_cached_listing(self, repo: str, commit: str, file: HubFile) -> None:
-        """Delete the cached listing and raise, if it has `file` but the hub has not."""
+        """Raise RetryableError if only the cached listing has `file`; delete the listing."""
         path = self.listing_path(repo, commit)
         if file in (hub_listing.read_cached_listing(path) or ()) and file not in self._fetch_listing(repo, commit):
             path.unlink()

@@ -34,7 +34,7 @@ class LimitedClient(httpx2.Client):
 
     Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES if no range
     was requested; a longer body raises RetryableError. A request fails if fewer than MIN_PROGRESS_BYTES arrive or are
-    sent in `progress_s` seconds of waiting, or none in the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
+    sent in `progress_s` seconds of waiting, or no byte in the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
     """
 
     _decodes_error_bodies = False

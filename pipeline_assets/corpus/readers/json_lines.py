@@ -42,7 +42,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
 def parse_row(line: bytes, noun: str = "line") -> Row:
     """Parse a line as a JSON object, or return its fault.
 
-    `noun` is the word for the text in messages: `line`, `value` or `file`. Reasons of faults: `not_json`, `wrong_type`,
+    In messages, the text is called `noun`: `line`, `value` or `file`. Reasons of faults: `not_json`, `wrong_type`,
     `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
     """
     try:

@@ -92,7 +92,7 @@ def _seek_line(stream: BinaryIO, start: int) -> int:
 def read_blocks(stream: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     """Yield the rest of an open file in decompressed blocks.
 
-    At byte 0, detect the compression and hash what is read; at any other position, read plain bytes without a hash.
+    At byte 0, the compression is detected and the bytes are hashed. At any other byte, plain bytes are read unhashed.
     """
     offset = stream.tell()
     codec = detect_codec(stream.read(HEAD_BYTES)) if offset == 0 else None

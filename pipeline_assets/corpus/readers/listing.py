@@ -36,7 +36,7 @@ class Listing:
 
     @classmethod
     def from_pinned(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """List pinned hub files, with `bytes_to_fetch` and without `inputs`."""
+        """Return a listing of pinned hub files that has `bytes_to_fetch` but no `inputs`."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(bytes_to_fetch=missing)

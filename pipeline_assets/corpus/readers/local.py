@@ -180,8 +180,8 @@ def read_first_rows(file: SourceFile) -> list[dict[str, Any]]:
 def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> None:
     """Raise UsageError if the first 20 files lack a column of the recipe.
 
-    Each Parquet and CSV file must have every column for which the recipe sets one name, not alternatives. At least one
-    of the first rows of the JSON files must have the text column. Unreadable files are skipped.
+    Each Parquet and CSV file must have every column that the recipe names without alternatives. At least one of the
+    first rows of all JSON files must have the text column. Unreadable files are skipped.
     """
     samples: list[tuple[SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_SIZE]:

@@ -141,9 +141,9 @@ class InputFolder(ABC):
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe how the folder or its files differ from a sealed manifest.
 
-        The folder's path, and names, sizes and times of its files are compared. Return None if all are equal, or if the
-        folder is missing, unless the files were read from another one, which exists. If the files cannot be listed,
-        return the text of the error.
+        Return None if nothing differs. The names, sizes and times of the files are compared, unless the folder is
+        missing. A path other than the manifest's counts as a difference only if the manifest's folder exists, and not
+        if the data root seems to be a copy. If the files cannot be listed, return the text of the error.
         """
         folder, sealed_path, base = self.resolve_path(root), input_folder_path(manifest, root), root.absolute()
         exists = folder.path.is_dir()

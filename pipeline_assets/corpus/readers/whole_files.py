@@ -25,7 +25,8 @@ Reader = Callable[[bytes], Row]
 def _notebook_row(content: bytes) -> Row:
     """Return a row with the Markdown and code cells of a Jupyter notebook (format 4).
 
-    Fences around code are longer than its backtick runs. A stated language is in `language` and after opening fences.
+    Fences are longer than the code's backtick runs. If the notebook states its language, the language is in
+    `language` and after opening fences.
     """
     notebook = parse_row(content.removeprefix(UTF8_MARK), "file")
     if isinstance(notebook, Fault):

@@ -23,7 +23,7 @@ def convert_lines(
 ) -> Iterator[DocumentOrReject]:
     """Yield the Documents and rejects of a piece of JSON lines; count dropped rows.
 
-    Rows of `window` are numbered from the piece's first row.
+    The row numbers in `window` count from the first row of the piece.
     """
     path = fetched_piece.piece.group.file.path
     rules, with_language = recipe.row_rules(()), recipe.row_rules(["language"])

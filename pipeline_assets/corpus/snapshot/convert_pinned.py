@@ -1,4 +1,4 @@
-"""Conversion of the rows that a raw pin lists from a hub dataset."""
+"""Conversion of the hub rows that a raw pin lists."""
 
 import functools
 
@@ -25,7 +25,7 @@ def convert_hub_rows(
     columns: LicensedColumns,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Fetch and convert the rows that `raw_pin` lists from a hub dataset.
+    """Fetch the hub rows that `raw_pin` lists, and convert them to Documents.
 
     Raise InputError if the hub's files or row groups differ from the pin's.
     """

@@ -32,7 +32,7 @@ class FileRequest:
             the tail if `is_whole`, else one per piece, which is empty (stop <= start) if the tail contains the piece.
         tail_spans: Cached spans at the end of the file; empty for JSON lines.
         is_whole: Whether the fetched range and the tail form a whole Parquet file, whose hash must be checked. False if
-            the tail alone is the file, because fetching the tail then checked the hash.
+            the tail alone is the file, because its hash was checked when the tail was fetched.
     """
 
     file: HubFile
@@ -44,7 +44,7 @@ class FileRequest:
 
 @dataclass(frozen=True)
 class FetchedPiece:
-    """Piece with cached spans, which contain the piece's rows and the file's footer."""
+    """Piece with the cached spans of its rows and, for Parquet, the file's footer."""
 
     piece: Piece
     spans: tuple[Span, ...]

@@ -162,11 +162,12 @@ def draw_prefixes(
     threads: int,
     progress: Progress,
 ) -> dict[str, Prefix]:
-    """Read first rows of files until an amount is reached; map paths to prefixes.
+    """Read first rows of files until an amount is reached; return prefixes by path.
 
     `limit` is a unit and an amount. With the unit `files`, the amount is the number of files, which are read whole.
-    Otherwise, files are read in random order until the amount is reached. A file's share is proportional to its size,
-    but at least `MIN_SHARE`. `read_file` reads a file's first rows up to a limit, or all rows if the limit is None.
+    Otherwise, files are read in random order until the amount is reached. Each file has a share of the amount that is
+    proportional to its size, but at least `MIN_SHARE`. `read_file` reads a file's first rows up to a limit, or all rows
+    if the limit is None.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))

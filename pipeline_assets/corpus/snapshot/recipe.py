@@ -92,7 +92,7 @@ class HubRowsSection(RecipeSection):
         return [*rules, ColumnRule("language", "language", "==", self.language)]
 
     def rule_columns(self) -> dict[str, str]:
-        """Map the column of each rule to the fix to suggest if the column is missing."""
+        """Return the fixes to suggest for missing columns of rules, by column."""
         return {rule.column: f"correct the rule `{rule.text}` in the recipe" for rule in self.row_rules(())}
 
     def input_name(self, path: str) -> str:

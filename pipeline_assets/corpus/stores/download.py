@@ -46,7 +46,7 @@ def download_all(
 
 
 def missing_objects(objects: Iterable[StoredObject], folder: StagingView) -> list[StoredObject]:
-    """Return the objects that lack a complete copy of their version in `folder`."""
+    """Return the objects whose version has no complete copy in `folder`."""
 
     def is_complete(stored: StoredObject) -> bool:
         copy = _find_copy(stored.name, stored, folder)

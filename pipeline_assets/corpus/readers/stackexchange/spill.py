@@ -91,7 +91,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[PostRow], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (block number, size in dump, encoding) of spilled rows; add to `counts`."""
+    """Yield (block number, size in dump, encoding) per spilled row; count all rows."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1
@@ -125,7 +125,7 @@ class Bucket:
 
 
 def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
-    """Plan buckets from the receipts, each of about `bucket_bytes` of dump rows."""
+    """Divide all spilled rows into buckets of about `bucket_bytes` of the dump."""
     first_rows = itertools.accumulate((receipt.counts["rows"] for receipt in receipts), initial=0)
     parts = zip(receipts, first_rows, strict=False)
     runs = tuple((folder.path(run.path), first) for receipt, first in parts for run in receipt.files[::2])
