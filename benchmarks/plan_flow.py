@@ -47,7 +47,7 @@ def write_lengths(folder: Path, documents: int) -> list[EncodedShard]:
 
 def plan(strategy: str, folder: Path, shards: list[EncodedShard], rows: int) -> tuple[float, float]:
     """Plan the rows; return CPU seconds and peak MiB of this process."""
-    from pipeline_assets.corpus.packing.plan import plan_rows
+    from pipeline_assets.corpus.packing.plan import write_plan
 
     recipe = PackRecipe.model_validate(
         {
@@ -61,7 +61,7 @@ def plan(strategy: str, folder: Path, shards: list[EncodedShard], rows: int) -> 
             "boundaries": False,
         }
     )
-    plan_rows(shards, WHOLE_SHARD, StagingView(folder), recipe)
+    write_plan(shards, WHOLE_SHARD, StagingView(folder), recipe)
     return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

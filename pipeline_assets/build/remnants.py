@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline_assets.build.garbage import remove_hidden_folder
 from pipeline_assets.build.pins.model_pin import TEMPLATE_STAGE
-from pipeline_assets.build.removal_staleness import lacks_listed_rows
+from pipeline_assets.build.removal_staleness import omitted_listed_rows
 from pipeline_assets.build.removal_state import read_comparisons
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
@@ -66,7 +66,7 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
     without_rows = (
         folder
         for folder, manifest in sealed.items()
-        if lacks_listed_rows(manifest) or manifest.provenance.get("replaces") in digests
+        if omitted_listed_rows(manifest) or manifest.provenance.get("replaces") in digests
     )
     touched = {*affected_folders, *without_rows}
     for folder in _hidden_folders(root):

@@ -7,7 +7,7 @@ from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS_KEY, Removals
 from pipeline_assets.spine.manifest import Manifest
 
 
-def lacks_listed_rows(manifest: Manifest) -> bool:
+def omitted_listed_rows(manifest: Manifest) -> bool:
     """Check whether a build left out rows because they were on the removal list."""
     return FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
 
@@ -17,7 +17,7 @@ def lacks_applied_entries(removals: Removals, manifest: Manifest) -> bool:
 
     Such an artifact was pulled or copied from another data root. Built in this data root, it would contain these rows.
     """
-    return lacks_listed_rows(manifest) and manifest.provenance.get(REMOVALS_KEY) not in removals.positions
+    return omitted_listed_rows(manifest) and manifest.provenance.get(REMOVALS_KEY) not in removals.positions
 
 
 def has_listed_rows(root: Path, manifest: Manifest) -> bool:

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.row_batches import open_row_reader
 from pipeline_assets.corpus.parallel_text import padding, token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
-from pipeline_assets.corpus.shards.mixture_order import log_remainder, rank_positions
+from pipeline_assets.corpus.shards.mixture_order import log_unread_or_repeated, rank_positions
 from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import InputError
@@ -188,7 +188,7 @@ def loader(
         is_packed = isinstance(source, PackedSet)
         order = np.random.default_rng([seed, epoch]).permutation(size) if is_packed else np.arange(size)
         if rank == 0:
-            log_remainder(f"epoch {epoch}" if is_packed else "the order", size, stop, ranks, drop_last)
+            log_unread_or_repeated(f"epoch {epoch}" if is_packed else "the order", size, stop, ranks, drop_last)
             if stop < size:
                 logger.info("epoch %d: skipped rows: %s", epoch, ", ".join(map(str, order[stop:])))
         rows_of_rank = order[np.arange(rank, stop, ranks) % size]
@@ -325,7 +325,7 @@ class PairLoader(RankLoader[Batch]):
         longest, meta = int(dataset.lengths.max(initial=1)) - 1, dataset.cache.meta
         if seq_len is not None and longest > seq_len:
             what = f"the longest pair has {longest:,} tokens, more than seq_len {seq_len:,}"
-            raise InputError(what, dataset.cache.folder, token_cache.shortening_fix(longest, seq_len))
+            raise InputError(what, dataset.cache.folder, token_cache.long_pair_fix(longest, seq_len))
         if mask not in get_args(Mask):
             raise ValueError(f"mask must be {' or '.join(get_args(Mask))}, got {mask!r}")
         if not 0 <= rank < order.ranks:

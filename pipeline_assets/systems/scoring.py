@@ -18,7 +18,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.scoring import scores
 from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreWork
-from pipeline_assets.corpus.scoring.pool_selection import Selection, first_template, has_harmony_rows, select_rows
+from pipeline_assets.corpus.scoring.pool_selection import Selection, first_template, is_harmony_pool, select_rows
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
 from pipeline_assets.corpus.scoring.score_shard import Scorer
@@ -113,7 +113,7 @@ def _score(job: Job) -> BuildResult:
         if run.remote_launcher is None:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.staging))
             locks = job.staging.path(f"{WORK_FOLDER}/gpus")
-            scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks, has_harmony_rows(files.values()))
+            scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks, is_harmony_pool(files.values()))
             run_stage = local_runner(scorer, run.settings)
             return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
         work = _split_work(job.target, run, files, selection)
@@ -237,7 +237,7 @@ def _choose_subsets(job: Job) -> BuildResult:
     encoder: Tokenizer = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary)
     with contextlib.ExitStack() as opened:
         splits = opened.enter_context(scored_splits(job.target.upstream, job.run, job.staging))
-        if not all(has_harmony_rows(split.pool_files.values()) for split in splits):
+        if not all(is_harmony_pool(split.pool_files.values()) for split in splits):
             model = job.target.upstream[0].upstream[1]
             folder = opened.enter_context(model_pin.tokenizer_folder(model, job.run))
             encoder = load_model_tokenizer(folder, is_harmony=False)

@@ -50,7 +50,7 @@ def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe
         first, stop = bounds[document_index : document_index + 2].tolist()
         span = slice(*np.searchsorted(matches.first_words, (first, stop)).tolist())
         in_document = NgramMatches(matches.first_words[span] - first, matches.ngrams[span])
-        item_numbers, shared_ngrams = _matching_items(in_document, index.items)
+        item_numbers, shared_ngrams = _contaminating_items(in_document, index.items)
         if len(item_numbers):
             position = int(np.argmax(shared_ngrams / index.items.ngrams[item_numbers]))
             best, shared = int(item_numbers[position]), int(shared_ngrams[position])
@@ -87,10 +87,10 @@ def _words_to_remove(
         remaining = words.keep(~is_removed)
         proposed = propose_ngrams(remaining.hashes, np.array([0, len(remaining.hashes)]), index.table)
         matches = verify_ngrams(proposed, remaining, index.table)
-        item_numbers = np.union1d(item_numbers, _matching_items(matches, index.items)[0])
+        item_numbers = np.union1d(item_numbers, _contaminating_items(matches, index.items)[0])
 
 
-def _matching_items(matches: NgramMatches, items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _contaminating_items(matches: NgramMatches, items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find the items that contaminate a document.
 
     Returns:

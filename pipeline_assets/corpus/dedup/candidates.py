@@ -35,11 +35,11 @@ def propose_corpus_pairs(
         seen_runs = tuple(store.bands for store in dedup.seen_stores)
         bands = divide_keys_by_memory(dedup, files_in(sketch_receipts, BANDS_WORK_FOLDER), seen_runs, _BAND_ROW_BYTES)
         common = (seen_runs, exact_copies.bitmap_file, recipe.max_compared)
-        tasks = [Task.bind(propose_pairs, key_range, *common) for key_range in bands]
+        tasks = [Task.bind(propose_band_pairs, key_range, *common) for key_range in bands]
     return dedup.run_tasks("pairs", tasks)
 
 
-def propose_pairs(
+def propose_band_pairs(
     key_range: KeyRange,
     seen_runs: Sequence[SeenRuns],
     copies_file: Path,
@@ -86,7 +86,7 @@ def propose_pairs(
 def _propose_in_bucket(
     key_range: KeyRange, seen_runs: Sequence[SeenRuns], copies_file: Path, max_compared: int, folder: StagingView
 ) -> Receipt:
-    """Pair documents as `propose_pairs` does, with only one run in memory at a time."""
+    """Pair documents as `propose_band_pairs` does, with only one run in memory at a time."""
 
     def blocks() -> Iterator[NDArray[np.uint64]]:
         seen_tables = (table for runs in seen_runs for table in runs.tables(key_range.low, key_range.high))

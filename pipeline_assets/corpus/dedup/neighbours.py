@@ -92,7 +92,7 @@ def propose_neighbours(
     span, and its source. Only documents of the same source are paired; in the scope `global`, one span has all
     documents. `device` is the index of a GPU, or None for the CPU.
 
-    The files are runs of pairs, as in `propose_pairs`. The receipt counts the pairs as `proposed`.
+    The files are runs of pairs, as in `propose_band_pairs`. The receipt counts the pairs as `proposed`.
     """
     load_faiss().omp_set_num_threads(1)
     queries = _read_sketches(block.table(), copies_file, source_starts, recipe)

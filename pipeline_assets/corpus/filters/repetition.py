@@ -81,7 +81,7 @@ def count_repetition(
     counts[TextCount.DUPLICATE_LINES], counts[TextCount.DUPLICATE_LINE_CHARACTERS] = lines
     paragraphs = _count_copies(words.paragraphs, counts[TextCount.PARAGRAPHS], words, scratch)
     counts[TextCount.DUPLICATE_PARAGRAPHS], counts[TextCount.DUPLICATE_PARAGRAPH_CHARACTERS] = paragraphs
-    _count_grams(repeated_count, words, scratch, counts)
+    _count_repeated_characters(repeated_count, words, scratch, counts)
 
 
 @compiled_inner
@@ -216,7 +216,9 @@ def _count_copies(first_words: NDArray[np.int32], count: int, words: WordSpans, 
 
 
 @compiled_inner
-def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
+def _count_repeated_characters(
+    repeated_count: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
+) -> None:
     """Count characters in repeated n-grams of 2 to 10 words, one length at a time."""
     characters = words.characters_before
     # An n-gram repeats only if both its (n-1)-grams do, so each round examines only the few words where one repeats.

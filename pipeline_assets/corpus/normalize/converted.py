@@ -94,7 +94,7 @@ class ConvertedSource:
         is_expected_reject: Checks if a reject is normal for the source. Normal rejects do not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files. None if the source is not local: then the limit on rejects has no minimum.
+        unreadable_files: Unreadable files. None if the source is not local: then the limit on rejects has no minimum.
     """
 
     receipts: Mapping[str, Receipt]
@@ -103,7 +103,7 @@ class ConvertedSource:
     is_expected_reject: Callable[[Reject], bool] = lambda reject: False
     unsharded_counts: Mapping[str, int] = field(default_factory=dict)
     reject_formatter: RejectFormatter = format_numbered_reject
-    lost_files: UnreadableFiles | None = None
+    unreadable_files: UnreadableFiles | None = None
 
 
 def finish_source(
@@ -129,8 +129,8 @@ def finish_source(
 
     bad, rows, formatter = sum(1 for _ in unexpected_rejects()), counts.get("rows", 0), source.reject_formatter
     floor = 0
-    if source.lost_files is not None:
-        source.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
+    if source.unreadable_files is not None:
+        source.unreadable_files.raise_if_above_limit(max_reject_fraction, staging.target)
         floor = _MIN_REJECT_LIMIT
     check_rejects(bad, rows, max_reject_fraction, unexpected_rejects(), staging.target, formatter, reject_fix, floor)
     named = forget_documents(staging, source.receipts, removals, settings) if removals.entries else source.receipts

@@ -145,10 +145,10 @@ def convert_local(
 
     sizes = {file.name: file.bytes for file in files}
     lost = {name: unreadable[name] for name in sizes if name in unreadable and not recipe.is_one_document(name)}
-    lost_files = UnreadableFiles(lost, sum(map(sizes.__getitem__, lost)), sum(sizes.values()), len(sizes))
+    unreadable_files = UnreadableFiles(lost, sum(map(sizes.__getitem__, lost)), sum(sizes.values()), len(sizes))
     formatter = reject_formatter(files)
     return ConvertedSource(
-        named, recipe.derive_id, decisions, is_expected, reject_formatter=formatter, lost_files=lost_files
+        named, recipe.derive_id, decisions, is_expected, reject_formatter=formatter, unreadable_files=unreadable_files
     )
 
 

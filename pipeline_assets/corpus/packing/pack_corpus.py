@@ -167,9 +167,9 @@ def pack_corpus(
 
 def _plan(encoded_shards: Sequence[EncodedShard], recipe: PackRecipe, window: Window, folder: StagingView) -> Receipt:
     # Only the worker that plans loads the compiled code.
-    from pipeline_assets.corpus.packing.plan import plan_rows
+    from pipeline_assets.corpus.packing.plan import write_plan
 
-    return plan_rows(encoded_shards, window, folder, recipe)
+    return write_plan(encoded_shards, window, folder, recipe)
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:

@@ -97,7 +97,7 @@ def replace_draws_by_documents(numbered_draws: NumberedDraws, draw_numbers: NDAr
 _CHUNK_VALUES = 1 << 20
 
 
-def plan_rows(shards: Sequence[EncodedShard], window: Window, folder: StagingView, requested: PackRecipe) -> Receipt:
+def write_plan(shards: Sequence[EncodedShard], window: Window, folder: StagingView, requested: PackRecipe) -> Receipt:
     """Write the plan of a packed set.
 
     The receipt has the files of `PlanFiles` and the counts `tokens` (without padding), `draws` and `segments`. Its note
@@ -187,7 +187,7 @@ def _write_row_files(
 ) -> None:
     """Pack draws into rows, and write the files that describe the rows.
 
-    `files.documents` first gets the rank of each segment's draw; `plan_rows` later replaces ranks by document numbers.
+    `files.documents` first gets the rank of each segment's draw; `write_plan` later replaces ranks by document numbers.
     """
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far

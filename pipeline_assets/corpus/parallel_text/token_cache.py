@@ -101,7 +101,7 @@ def _side_names(side: Side) -> Sequence[str]:
 META_FORMAT = MetadataFormat("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
 
 
-def shortening_fix(longest: int, seq_len: int) -> str:
+def long_pair_fix(longest: int, seq_len: int) -> str:
     """Return the advice for a cache whose longest pair exceeds a loader's `seq_len`."""
     if seq_len < MIN_SEQ_LEN:
         return f"set seq_len to {longest} or more"

@@ -157,7 +157,7 @@ class HubFiles:
                 raise InputError(what, f"{repo}@{commit} on {client.address}", "check what answers at HF_ENDPOINT")
         return sorted(filter(None, found.values()), key=lambda file: file.path)
 
-    def _check_cached_listing(self, repo: str, commit: str, file: HubFile) -> None:
+    def _discard_outdated_listing(self, repo: str, commit: str, file: HubFile) -> None:
         """Raise RetryableError if only the cached listing has `file`; delete the listing."""
         path = self.listing_path(repo, commit)
         if file in (hub_listing.read_cached_listing(path) or ()) and file not in self._fetch_listing(repo, commit):
@@ -171,7 +171,7 @@ class HubFiles:
         repo_path = f"datasets/{repo}" if self.repo_type == "dataset" else repo
         located = client.locate(f"{client.address}/{repo_path}/resolve/{commit}/{quote(file.path)}")
         if located.etag != file.digest.partition(":")[2] or located.size != file.size:
-            self._check_cached_listing(repo, commit, file)
+            self._discard_outdated_listing(repo, commit, file)
             listed = f"the listing has {file.digest} of {file.size} bytes"
             what = f"the hub has {located.etag} of {located.size} bytes, {listed}"
             raise InputError(what, f"{repo}@{commit}:{file.path}", _CHANGED_FIX)

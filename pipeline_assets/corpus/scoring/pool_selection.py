@@ -47,7 +47,7 @@ class Selection:
         return round(total)
 
 
-def has_harmony_rows(files: Iterable[Path]) -> bool:
+def is_harmony_pool(files: Iterable[Path]) -> bool:
     """Check whether the files' first row is Harmony text; True if all files are empty."""
     return not uses_chat_template(first_template(files))
 

@@ -16,7 +16,7 @@ from typing import Any
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreJob, ScoreWork
-from pipeline_assets.corpus.scoring.pool_selection import has_harmony_rows
+from pipeline_assets.corpus.scoring.pool_selection import is_harmony_pool
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard, scoring_environment
 from pipeline_assets.spine import durable
@@ -114,7 +114,7 @@ def score_remote(request: Request, files_folder: Path, scores_folder: Path) -> R
         job = ScoreJob(request["name"], request["pool_file"], pool_path, tuple(request["rows"]), request["batch_rows"])
         name, weights = _link_model(request["model"], files_folder)
         try:
-            scorer = Scorer(request["model"], recipe, weights, is_harmony=has_harmony_rows([pool_path]))
+            scorer = Scorer(request["model"], recipe, weights, is_harmony=is_harmony_pool([pool_path]))
             return score_shard(job, WHOLE_SHARD, folder, scorer)
         except InputError as error:
             error.replace_text(str(weights), name)

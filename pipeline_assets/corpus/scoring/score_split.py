@@ -71,7 +71,7 @@ def score_split(
         for file, (name, rows) in enumerate(selection.row_numbers_by_file.items())
         for first in range(0, len(rows), recipe.shard_rows)
     ]
-    receipts = list(_stop_if_not_finite(run_stage("score", jobs, staging), selection.row_count, model_location))
+    receipts = list(_limit_not_finite(run_stage("score", jobs, staging), selection.row_count, model_location))
     score_files = [staging.path(receipt.files[0].path) for receipt in receipts]
     columns = (read_columns(path, ["nll_mean"])["nll_mean"] for path in score_files)
     nll = np.concatenate([to_numpy(fill_null(column, np.nan)) for column in columns])
@@ -121,7 +121,7 @@ def _describe_model(name: str, recipe: ScoringRecipe) -> dict[str, Any]:
     return {"name": name, "dtype": recipe.resolved_dtype, "device": recipe.device, "threads": recipe.threads}
 
 
-def _stop_if_not_finite(receipts: Iterator[Receipt], total_rows: int, model_location: object) -> Iterator[Receipt]:
+def _limit_not_finite(receipts: Iterator[Receipt], total_rows: int, model_location: object) -> Iterator[Receipt]:
     """Yield receipts; raise InputError once over 1 % of rows have non-finite logits."""
     not_finite = 0
     for receipt in receipts:

@@ -68,7 +68,7 @@ def rank_positions(
     return range(step * ranks * batch + rank, used, ranks)
 
 
-def log_remainder(label: str, rows: int, used_rows: int, ranks: int, drop_last: bool) -> None:
+def log_unread_or_repeated(label: str, rows: int, used_rows: int, ranks: int, drop_last: bool) -> None:
     """Log how many rows of an order the ranks omit or repeat.
 
     `label` begins the log line. `used_rows` is the number of rows that the ranks read together, including repeats.

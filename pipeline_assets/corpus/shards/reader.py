@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.shards.mixture_order import (
     MixtureOrder,
-    log_remainder,
+    log_unread_or_repeated,
     mixture_order,
     rank_positions,
     weight_fractions,
@@ -148,7 +148,7 @@ class MixtureReader:
         """
         positions = rank_positions(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:
-            log_remainder("the order", len(self), positions.stop, ranks, drop_last)
+            log_unread_or_repeated("the order", len(self), positions.stop, ranks, drop_last)
         return self._read_batches(positions, batch)
 
     def _read_batches(self, positions: range, batch: int) -> Iterator[NDArray[Any]]:

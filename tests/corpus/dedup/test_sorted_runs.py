@@ -106,7 +106,7 @@ def test_size_of_a_task_does_not_grow_with_the_number_of_runs(
 
 def propose(folder: Path, key_range: KeyRange, max_compared: int) -> tuple[Receipt, list[tuple[int, int]]]:
     copies = save_bitmap(empty_bitmap(100), folder / "copies")
-    receipt = candidates.propose_pairs(key_range, (), copies, max_compared, WHOLE_SHARD, StagingView(folder))
+    receipt = candidates.propose_band_pairs(key_range, (), copies, max_compared, WHOLE_SHARD, StagingView(folder))
     tables = [read_run(folder / file.path) for file in receipt.files]
     return receipt, sorted((row["later"], row["earlier"]) for table in tables for row in table.to_pylist())
 
@@ -141,7 +141,7 @@ def test_memory_of_a_bucket_does_not_grow_with_its_documents(tmp_path: Path) -> 
         bucket = next(key_range for key_range in divide_keys(StagingView(folder), files, 1000) if key_range.low == 7)
         copies = save_bitmap(empty_bitmap(10_000 * runs), folder / "copies")
         tracemalloc.start()
-        receipt = candidates.propose_pairs(bucket, (), copies, 5, WHOLE_SHARD, StagingView(folder))
+        receipt = candidates.propose_band_pairs(bucket, (), copies, 5, WHOLE_SHARD, StagingView(folder))
         peaks[runs] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
 

@@ -10,7 +10,7 @@ import pytest
 from refusals import refusal
 from tiny_scoring import Row, build_rows, write_pool
 
-from pipeline_assets.corpus.scoring.pool_selection import Selection, has_harmony_rows, select_rows
+from pipeline_assets.corpus.scoring.pool_selection import Selection, is_harmony_pool, select_rows
 
 
 def select(folder: Path, files: dict[str, list[Row]], max_rows: int | None = None) -> Selection:
@@ -69,8 +69,8 @@ def test_a_file_without_rows_does_not_decide_if_rows_are_harmony(tmp_path: Path)
     pq.write_table(pa.Table.from_pylist(rendered).slice(0, 0), tmp_path / "a.parquet")
     pq.write_table(pa.Table.from_pylist(rendered), tmp_path / "b.parquet")
 
-    assert has_harmony_rows([tmp_path / "a.parquet"])
-    assert not has_harmony_rows([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    assert is_harmony_pool([tmp_path / "a.parquet"])
+    assert not is_harmony_pool([tmp_path / "a.parquet", tmp_path / "b.parquet"])
 
 
 def rows_without(column: str) -> list[Row]:
