@@ -43,9 +43,10 @@ def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFo
 
 def dagster_name(name: str) -> str:
     """Return a name that Dagster allows and no step has; a hash marks a changed one."""
-    valid, (system, _, artifact) = re.sub("[^A-Za-z0-9_]", "_", name), name.partition("__")
-    # Dagster refuses all definitions if a job has the name of a step: of an asset, a job or a freshness check.
-    is_step = (system in SYSTEMS.pages and artifact) or name.endswith(("__step", "__fresh"))
+    valid, (system, _, rest) = re.sub("[^A-Za-z0-9_]", "_", name), name.partition("__")
+    # Dagster refuses all definitions if a job has the name of a step: of an asset (SYSTEM__RECIPE__ARTIFACT), a job or
+    # a freshness check.
+    is_step = (system in SYSTEMS.pages and "__" in rest) or name.endswith(("__step", "__fresh"))
     is_allowed = valid == name and not is_reserved_name(name) and not is_step
     return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
@@ -212,7 +213,7 @@ def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: P
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
         state, reason = upstream.state(root)
-        if state == "damaged":
+        if state == "damaged" and not target.matches_recipe(root):
             fix = f"materialize it with {events.REPLACE_SETTING}"
             raise InputError(f"this input is damaged ({reason})", root / upstream.folder, fix)
         if state in ("missing", "stale"):

@@ -8,12 +8,13 @@ import dagster as dg
 from pipeline_assets.assets import build_assets
 from pipeline_assets.attributes import add_attributes
 from pipeline_assets.build.recipe_paths import is_used_in, recipe_names_by_folder
-from pipeline_assets.external import external_assets, external_inputs_sensor, invalid_file_assets, invalid_recipe_name
+from pipeline_assets.external import external_assets, external_inputs_sensor, invalid_file_assets
 from pipeline_assets.freshness import FreshnessChecks, freshness_sensor
 from pipeline_assets.jobs import invalid_recipe_job, recipe_job
 from pipeline_assets.retention import retention_sensor
 from pipeline_assets.schedules import alert, build_schedules, read_schedules
 from pipeline_assets.sealed_sensor import sealed_artifacts_sensor
+from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.version_assets import build_version_assets
 from pipeline_assets.versions import parse_version
@@ -25,11 +26,11 @@ def build_definitions(root: Path) -> dg.Definitions:
     """Build the Dagster definitions of the recipes of a data root and of the project."""
     webhook_address()  # refuse an invalid address now, not at the first failed run
     recipes, errors = SYSTEMS.load_recipes(root)
-    for error in errors:
+    for error in errors.values():
         logging.getLogger("corpusmill").warning("skipped an invalid recipe: %s", error)
     recipe_by_folder = recipe_names_by_folder(recipes, root)
     jobs = {recipe.name: recipe_job(recipe, root) for recipe in recipes}
-    jobs |= {name: invalid_recipe_job(name, error, root) for error in errors if (name := invalid_recipe_name(error))}
+    jobs |= {name: invalid_recipe_job(to_one_line(name), error, root) for name, error in errors.items()}
     by_name = {recipe.name: recipe for recipe in recipes}
     versions = {name: parse_version(name, by_name) for name in by_name}
     unversioned = {name: recipe for name, recipe in by_name.items() if versions[name] is None}

@@ -140,20 +140,15 @@ _LICENCE_TABLE_ASSET = ExternalAsset(
 
 
 def invalid_file_assets(
-    recipe_errors: Sequence[InputError], schedule_errors: Sequence[InputError]
+    recipe_errors: Mapping[str, InputError], schedule_errors: Sequence[InputError]
 ) -> Iterator[dg.AssetSpec]:
     """Yield an asset with the errors of each invalid recipe, and one for schedules."""
-    errors_by_name = {invalid_recipe_name(error): [error, *error.others] for error in recipe_errors}
+    errors_by_name = {to_one_line(name): [error, *error.others] for name, error in recipe_errors.items()}
     if schedule_errors:  # a recipe file may be called `schedules.yaml.yaml`
         errors_by_name.setdefault("schedules.yaml", []).extend(schedule_errors)
     for name, errors in errors_by_name.items():
         text = "\n\n".join(escape(str(error)) for error in errors)
         yield dg.AssetSpec([INVALID_GROUP, name], description=text, group_name=INVALID_GROUP, kinds={"yaml"})
-
-
-def invalid_recipe_name(error: InputError) -> str:
-    """Return the name of the recipe file that an error is about; empty if none."""
-    return to_one_line(Path(re.sub(":[0-9]+$", "", str(error.where))).stem)  # without the line
 
 
 def external_inputs_sensor(assets: Collection[ExternalAsset], root: Path) -> dg.SensorDefinition:

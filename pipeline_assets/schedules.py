@@ -75,7 +75,7 @@ class ScheduleSection(RecipeSection):
         try:
             FileSample.parse(sample, "0")
         except UsageError as error:
-            raise ValueError(f"{error.what}: {error.fix}") from None
+            raise ValueError(f"{error.what}; {error.fix}") from None
         return sample
 
     @pydantic.model_validator(mode="after")

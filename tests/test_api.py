@@ -183,6 +183,7 @@ def test_arguments_of_opened_artifacts_are_checked_by_type(demo_root: Path) -> N
         (open_folder, {"folder": 5}, "folder: must be a path or text, got 5"),
         (open_folder, {"folder": ""}, "folder: must not be empty"),
         (open_folder, {"folder": "a\0b"}, "folder: must not have a NUL character"),
+        (open_folder, {"folder": Path("a\0b")}, "folder: must not have a NUL character"),
         (train.trace, {"row": True}, "row: must be an integer or None, got True"),
         (train.trace, {"token": "9"}, "token: must be an integer or None, got '9'"),
         (train.trace, {"doc_id": 9}, "doc_id: must be text or None, got 9"),

@@ -10,6 +10,7 @@ import yaml
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
 from schedule_files import NOTES, write_schedules
 
+from pipeline_assets.assets import dagster_name
 from pipeline_assets.attributes import OWNERS_VARIABLE, TAGS_VARIABLE
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.systems.registry import SYSTEMS
@@ -226,6 +227,7 @@ def test_recipe_with_the_name_of_a_step_hides_no_other_in_the_ui(notes_root: Pat
     jobs = build_definitions(notes_root).get_repository_def().get_all_jobs()  # compares the names of jobs and steps
 
     assert {"mixed", *names} <= {job.tags.get("corpusmill/recipe") for job in jobs}
+    assert dagster_name("healing__repin") == "healing__repin"  # a job, but no step
 
 
 def test_recipe_file_with_an_odd_name_hides_no_other_in_the_ui(notes_root: Path) -> None:

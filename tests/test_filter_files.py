@@ -181,7 +181,7 @@ def test_file_without_a_hash_is_reported_with_its_hash(root: Path, tmp_path: Pat
 def test_all_files_without_a_hash_or_path_are_named_with_their_lines(root: Path, tmp_path: Path) -> None:
     path, notes = tmp_path / "notes.yaml", local_source(tmp_path, "notes", ROWS)
     lists = {"domains": {"spam": {"path": "lists/domains"}}, "words": {"rude": {"path": "lists/words"}}}
-    lists["urls"] = {"lost": {"sha256": "0" * 64}}
+    lists["urls"] = {"lost": {"sha256": "0" * 64}, "empty": {}, "sha256": {"path": "none", "sha256": "1" * 64}}
     values = {"system": "stage_a", "name": "mixed", "sources": [notes | {"filters": {"blocklist": lists}}]}
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
 
@@ -193,7 +193,7 @@ def test_all_files_without_a_hash_or_path_are_named_with_their_lines(root: Path,
     assert [str(error) for error in (refused.value, *refused.value.others)] == [
         f"{path}:{lines[section]}: {name} is not pinned; add `sha256: {hashes[name]}`"
         for section, name in (("spam:", "lists/domains"), ("rude:", "lists/words"))
-    ] + [f"{path}:{lines['lost:']}: the file has no `path`; add it"]
+    ] + [f"{path}:{lines[name]}: the file has no `path`; add it" for name in ("lost:", "empty: {}")]
 
 
 def test_file_with_two_hashes_is_named(root: Path, tmp_path: Path) -> None:

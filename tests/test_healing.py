@@ -145,6 +145,13 @@ def test_a_damaged_upstream_fails_with_one_line(run: Materialized, root: Path) -
     assert "materialize it with `replace: true`" in str(failure.value.description)
 
 
+def test_a_current_artifact_needs_no_intact_upstream(run: Materialized, root: Path) -> None:
+    shard = next(root.rglob("shards/*.jsonl.zst"))
+    overwrite(shard, shard.read_bytes()[:-1])
+
+    run(NAME, "healing_text_manifest")
+
+
 def test_builds_keep_a_copy_of_the_manifests_for_git(built: BuiltDemo) -> None:
     copies = {path.name: path.read_bytes() for path in (built.root / "manifests").iterdir()}
 

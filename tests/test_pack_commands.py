@@ -131,7 +131,7 @@ def test_a_source_without_weight_gets_the_rest(
         ({"num_seqs": 40}, "pack.yaml: pack.num_seqs: 40 rows need 960 tokens of notes, which has "),
         (
             {"tokenizer": {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}},
-            "set `tokenizer_path`; only",
+            "this program has only the one of o200k_harmony; set `tokenizer_path`",
         ),
         (("--num-seqs", "40"), "--num-seqs: 40 rows need 960 tokens of notes, which has "),
         (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: the input is repeated"),
@@ -198,7 +198,7 @@ def write_pack_recipe(root: Path, **pack: object) -> Path:
         ({"sha256": "0" * 64}, "tokenizer.json", 1, "{root}/tokenizer.json: sha256 is "),
         ({"end_of_document": "</s>"}, "tokenizer.json", 2, "{recipe}: pack.tokenizer.end_of_document: '</s>' is not "),
         ({}, "none.json", 1, "{root}/none.json: cannot read the tokenizer file (No such file or"),
-        ({}, None, 2, "{recipe}:{pack}: `pack`: the tokenizer file of hf_tokenizer is missing: set `token"),
+        ({}, None, 2, "{recipe}:{pack}: `pack`: the tokenizer file of hf_tokenizer is missing, since"),
     ],
 )
 def test_an_unusable_tokenizer_is_reported_before_any_build(

@@ -197,7 +197,7 @@ def test_an_error_in_a_schedule_keeps_the_others(notes_root: Path) -> None:
 
     assert [section.name for section in sections if section.recipe == "mixed"] == ["nightly"]
     assert [error.what for error in errors] == [
-        "`schedules.0.sample` must be a share above 0 and up to 100 %, got 'lots': write 5% or 0.05",
+        "`schedules.0.sample` must be a share above 0 and up to 100 %, got 'lots'",
         "unknown key `schedules.0.zone`",
         "several schedules are called twice",
     ]

@@ -117,7 +117,8 @@ class Survey:
             for kept, folder in kept_folders
             if not folder.exists() and folder not in self._hidden and self._is_old(kept)
         ]
-        self.errors: list[InputError] = [*errors, *lineage.manifest_errors.values(), *_unreadable_folders(root), *links]
+        unreadable = [*lineage.manifest_errors.values(), *_unreadable_folders(root)]
+        self.errors: list[InputError] = [*errors.values(), *unreadable, *links]
         others = (path for path in lineage.manifests if path not in self._protected)
         self.user_folders = [path for path in others if _is_requested_by_user(path, sealed[path])]
         self._protected.update(folder for folder in lineage.manifests if not self._is_old(folder / MANIFEST_FILE))

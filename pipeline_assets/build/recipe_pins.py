@@ -51,7 +51,7 @@ def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
     Comments and the order of keys are kept; a list or mapping in brackets is put on one line. A missing old revision is
     returned as an empty string. Raise UsageError if writing the YAML would change any other value.
     """
-    with lock_folder(path.parent):  # another process may pin another dataset of the recipe
+    with lock_folder(path.resolve().parent):  # another process may pin another dataset of the recipe
         before = read_revision(path, dataset, systems)
         if before == commit:
             return before

@@ -78,7 +78,8 @@ def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path
                     fix = "run that one by its name, rename one of them, or run with --replace"
                     raise UsageError(f"another {'recipe' if target == kept else 'own step'} exists", target, fix)
             for target, text in reversed(texts.items()):  # the recipe last
-                durable.write_durably(target, text)
+                if not (target.exists() and RECIPE_FORMAT.read_raw(target) == text):  # it may be a link
+                    durable.write_durably(target, text)
     return kept
 
 

@@ -58,7 +58,7 @@ def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterat
         if reject.reason == UNREADABLE or is_whole:
             named += 1
             if named <= _MAX_NAMED_FILES:
-                yield f"{target.name}: {reject.file} was not read: {reject.detail or reject.reason}"
+                yield to_one_line(f"{target.name}: {reject.file} was not read: {reject.detail or reject.reason}")
     if named > _MAX_NAMED_FILES:
         yield f"{target.name}: {named:,} files were not read; all are in {target.folder / REJECTS_FILE}"
 

@@ -76,15 +76,15 @@ class Systems:
             raise UsageError(f"`system` must be one of {known}, got {system!r}", place, "correct it")
         return self.recipe_class(system).from_file_values(values, path, root)
 
-    def load_recipes(self, root: Path) -> tuple[list[Recipe], list[InputError]]:
-        """Return the valid recipes of `recipe_paths`, and the errors of invalid ones."""
+    def load_recipes(self, root: Path) -> tuple[list[Recipe], dict[str, InputError]]:
+        """Return the valid recipes of `recipe_paths`, and the errors of others by name."""
         recipes: list[Recipe] = []
-        errors: list[InputError] = []
-        for path in recipe_paths(root).values():
+        errors: dict[str, InputError] = {}
+        for name, path in recipe_paths(root).items():
             try:
                 recipes.append(self.parse_recipe(read_named_recipe(path), path))
             except InputError as error:
-                errors.append(error)
+                errors[name] = error
         return recipes, errors
 
 

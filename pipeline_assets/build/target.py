@@ -1,5 +1,6 @@
 """Targets, the artifacts that recipes request, with their kinds and checks."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from pipeline_assets.spine.staging import WORK_FILES_VERSION
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.store import RowStore  # which loads NumPy and Arrow
 
+_MAX_COPY_NAME = 200  # characters; a file name has at most 255 bytes, and a hash may be added
 State = Literal["missing", "current", "failed", "stale", "damaged"]
 CheckFunction = Callable[[Artifact, "Target", Path], Verdict]
 
@@ -110,6 +112,8 @@ class Kind:
         system, step = self.name.partition("/")[0], self.short_name
         parts = [] if partition is None else [partition]
         file = "_".join([recipe_name, *(part.replace("/", "_") for part in parts), step])
+        if len(file) > _MAX_COPY_NAME:
+            file = f"{file[:_MAX_COPY_NAME]}_{hashlib.sha256(file.encode()).hexdigest()[:8]}"
         named: dict[str, Any] = {
             "name": "/".join([recipe_name, *parts]),
             "copy_name": f"{file}.json",

@@ -121,7 +121,7 @@ def _status_lines(recipes: Sequence[RecipeStatus], orphans: Sequence[inventory.O
         for entry in known.artifacts:
             yield _INDENT + next(rows)
             if reason := _explain_state(entry, known):
-                yield f"{_INDENT * 2}{reason}"
+                yield f"{_INDENT * 2}{to_one_line(reason)}"
             for check in entry.checks:
                 if not (check.passed or check.is_blocking_failure):
                     yield f"{_INDENT * 2}{check.name} warns: {to_one_line(check.because)}"

@@ -38,8 +38,9 @@ def create_secret(list_path: Path) -> None:
     members need the secret.
     """
     if not (file := _secret_file(list_path)).exists():
-        mode = 0o660 if durable.is_shared(file.parent) else 0o600
-        durable.write_durably(file, msgspec.json.encode(secrets.token_hex(32)), mode)
+        durable.write_durably(file, msgspec.json.encode(secrets.token_hex(32)), mode=0o600)
+        if durable.is_shared(file.parent):
+            durable.set_mode(file, 0o640)
 
 
 def _secret_file(list_path: Path) -> Path:

@@ -35,9 +35,9 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
             types = [get_origin(kind) or kind for kind in union]
             if get_origin(annotation) is Literal:  # the function checks its values
                 continue
-            if isinstance(value, str) and Path in types and (not value or "\0" in value):
+            if isinstance(value, str | Path) and Path in types and (not str(value) or "\0" in str(value)):
                 # pathlib would read an empty text as the current folder
-                what = "must not have a NUL character" if value else "must not be empty"
+                what = "must not have a NUL character" if str(value) else "must not be empty"
                 raise UsageError(what, name, "correct it")
             if annotation is not inspect.Parameter.empty and not any(_is_instance(kind, value) for kind in types):
                 expected = " or ".join(_TYPE_NAMES.get(kind, f"a {kind.__name__}") for kind in types)

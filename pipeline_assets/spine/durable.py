@@ -233,10 +233,10 @@ def link(source: Path, target: Path) -> None:
 def take_over(path: Path) -> None:
     """Replace a file of another member of the group with a copy that this user owns.
 
-    Only the owner of a file, or root, may set its mode and times. Whether others may write it depends on a umask.
+    Only the owner of a file, or root, may set its mode and times. Whether others may write it depends on a umask. The
+    caller removes abandoned copies (`remove_abandoned`), once for all files of a folder.
     """
     if os.geteuid() not in (0, path.stat().st_uid):
-        remove_abandoned(path.parent)
         with DurableFile(path) as copy:
             copy.append(path, path.stat().st_size, file_sha256(path))
 

@@ -3,12 +3,21 @@
 import os
 from pathlib import Path
 
-from pipeline_assets.spine.durable import DurableFile, call_failpoint, fsync, name_file_in_errors, take_over, write_all
+from pipeline_assets.spine.durable import (
+    DurableFile,
+    call_failpoint,
+    fsync,
+    name_file_in_errors,
+    remove_abandoned,
+    take_over,
+    write_all,
+)
 
 
 def reserve(path: Path, byte_count: int) -> None:
-    """Create a durable file of `byte_count` zero bytes, unless the file exists."""
+    """Create a durable file of `byte_count` zero bytes, or take over an existing file."""
     if path.exists():
+        remove_abandoned(path.parent)
         take_over(path)
     else:
         with DurableFile(path) as file, name_file_in_errors(path):

@@ -28,8 +28,8 @@ def read_yaml(
 ) -> dict[str, object]:
     """Read a YAML file (called `noun` in errors) as a mapping.
 
-    If `as_text`, numbers and booleans are returned as they are written. Raise UsageError if the file is missing or
-    invalid, RetryableError if it must not be read.
+    If `as_text`, numbers, booleans and dates are returned as they are written. Raise UsageError if the file is missing
+    or invalid, RetryableError if it lacks read permission.
     """
     try:
         text = replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8")
@@ -112,8 +112,8 @@ def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]
 def parse_yaml(text: str, text_keys: bool = False, as_text: bool = False) -> object:
     """Parse a YAML text; raise ValueError if it is invalid or exceeds a limit.
 
-    With `text_keys`, a key that is not text, such as `no`, is an error. With `as_text`, numbers and booleans are
-    returned as they are written.
+    With `text_keys`, a key that is not text, such as `no`, is an error. With `as_text`, numbers, booleans and
+    dates are returned as they are written.
     """
     try:
         _raise_if_too_deep(text)
@@ -173,7 +173,7 @@ def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int | str:
 
 
 def _construct_timestamp(loader: Any, node: yaml.ScalarNode) -> object:
-    """Return a date or time; return an impossible one as text, which a rule refuses."""
+    """Return a date or time; return an impossible one, such as 2026-02-30, as text."""
     try:
         return loader.construct_yaml_timestamp(node)
     except (ValueError, AttributeError):  # AttributeError: not in the form of a date
@@ -183,7 +183,7 @@ def _construct_timestamp(loader: Any, node: yaml.ScalarNode) -> object:
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", _construct_timestamp)
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
-for _tag in ("bool", "float", "int"):
+for _tag in ("bool", "float", "int", "timestamp"):
     _TextLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_scalar)
 
 
@@ -219,10 +219,9 @@ def _raise_if_too_large(node: yaml.Node, text_keys: bool) -> None:
 
 
 def _check_keys(mapping: yaml.MappingNode, text_keys: bool) -> None:
-    """Raise ValueError for a repeated key.
+    """Raise ValueError for a repeated key, whose last value PyYAML would silently use.
 
-    With `text_keys`, also raise it for a key that is not text. Of a key that is written twice,
-    PyYAML would silently use the last value.
+    With `text_keys`, a key that is not text is an error, too.
     """
     seen: set[tuple[str, str]] = set()
     for name, _ in mapping.value:

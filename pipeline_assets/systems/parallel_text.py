@@ -19,6 +19,7 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.pair_rows import EncodedPairs, PairRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
+from pipeline_assets.corpus.normalize.sources import missing_folder_problem
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text import sample as sampling
 from pipeline_assets.corpus.parallel_text.encode import write_cache
@@ -59,7 +60,7 @@ class ParallelRecipe(Recipe):
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
         path = section_at(values, "source").get("path")
         if root is not None and isinstance(path, str) and not (root / path).is_dir():
-            yield RecipeProblem(("source", "path"), f"folder {root / path} not found", "correct `path`")
+            yield missing_folder_problem(("source", "path"), root / path)
 
     def warnings(self) -> Iterator[str]:
         yield from super().warnings()

@@ -90,7 +90,7 @@ class Stage2Recipe(Recipe):
         if values.get("mixture") is not None and values.get("segments") is None:
             fix = "add `segments`, or remove `mixture`"
             yield RecipeProblem(("mixture",), "`mixture` has no effect without `segments`", fix)
-        if values.get("mixture") is not None and values.get("shards") is not None:
+        elif values.get("mixture") is not None and values.get("shards") is not None:
             what = "both `mixture` and `shards` have shards for `segments`"
             yield RecipeProblem(("mixture",), what, "remove one of them")
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -93,11 +94,10 @@ def test_the_list_has_dates_reasons_and_hashes_but_nothing_in_clear(tmp_path: Pa
     assert b"note_" not in everything and marker(7).encode() not in everything
 
 
-@pytest.mark.parametrize(("folder_mode", "secret_mode"), [(0o755, 0o600), (0o777, 0o600), (0o2775, 0o640)])
+@pytest.mark.parametrize("folder_mode", [0o755, 0o777, 0o2775])
 def test_the_secret_is_private_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder_mode: int, secret_mode: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder_mode: int
 ) -> None:
-    """A group that shares the data root reads it, too."""
     tmp_path.chmod(folder_mode)
     modes = list[int]()
 
@@ -110,7 +110,22 @@ def test_the_secret_is_private_before_it_has_its_name(
     with pytest.raises(KeyboardInterrupt):
         add_entries(tmp_path, [("id", "note_7")], "request 7", "2026-05-01")
 
-    assert modes == [secret_mode]
+    assert modes == [0o600]
+
+
+@pytest.mark.parametrize(("folder_mode", "secret_mode"), [(0o755, 0o600), (0o777, 0o600), (0o2775, 0o640)])
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
+def test_only_a_group_that_shares_the_data_root_reads_the_secret(
+    tmp_path: Path, umask: int, folder_mode: int, secret_mode: int
+) -> None:
+    tmp_path.chmod(folder_mode)
+    previous = os.umask(umask)
+    try:
+        add_entries(tmp_path, [("id", "note_7")], "request 7", "2026-05-01")
+    finally:
+        os.umask(previous)
+
+    assert (tmp_path / "removals/secret.json").stat().st_mode & 0o777 == secret_mode
 
 
 def test_urls_hosts_and_patterns_are_matched(tmp_path: Path) -> None:

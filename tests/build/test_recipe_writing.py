@@ -89,3 +89,14 @@ def test_recipe_that_another_command_writes_meanwhile_is_not_overwritten_by_a_ne
 
     assert line == f"{kept}: another process has just written this recipe; run the same command again"
     assert kept.read_text() == "system: healing"
+
+
+def test_a_linked_recipe_with_equal_text_remains_a_link(tmp_path: Path) -> None:
+    original, kept = tmp_path / "mine.yaml", tmp_path / "data/recipes/mine.yaml"
+    original.write_text("system: stage_a")
+    kept.parent.mkdir(parents=True)
+    kept.symlink_to(original)
+
+    copy_recipe(original, "mine", tmp_path / "data", replace=False)
+
+    assert kept.readlink() == original

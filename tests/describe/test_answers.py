@@ -65,11 +65,17 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, folder: Path, tmp_path: P
     )
 
 
-@pytest.mark.parametrize("text", ["1.10", "1_000_000", "0x1F", "1e3", "0123", "NO", "On"])
+@pytest.mark.parametrize("text", ["1.10", "1_000_000", "0x1F", "1e3", "0123", "NO", "On", "2025-06-01 9:00:00"])
 def test_number_or_boolean_is_answered_as_it_is_written(tmp_path: Path, text: str) -> None:
     """A model 1.10 is not a model 1.1, and NO may be Norwegian."""
     (tmp_path / "answers.yaml").write_text(f"model: {text}\n")
     assert read_answers(tmp_path / "answers.yaml") == {"model": text}
+
+
+@pytest.mark.parametrize(("text", "answer"), [("true", "yes"), ("Yes", "yes"), ("NO", "no"), ("off", "no")])
+def test_boolean_of_yaml_is_yes_or_no_where_that_is_the_rule(tmp_path: Path, text: str, answer: str) -> None:
+    (tmp_path / "answers.yaml").write_text(f"small_provider: {text}\n")
+    assert read_answers(tmp_path / "answers.yaml") == {"small_provider": answer}
 
 
 @pytest.mark.parametrize(

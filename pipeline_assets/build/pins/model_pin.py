@@ -65,9 +65,9 @@ class ModelSection(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_location(self) -> Self:
         if {self.name is None, self.revision is None} != {self.path is not None}:
-            raise ValueError("set `name` and `revision` for a model on a hub, or only `path` for a local folder")
+            raise ValueError("the model must have one location; set `name` and `revision`, or only `path`")
         if self.name is not None and not is_repo_name(self.name, "model"):
-            raise ValueError(f"{self.name!r} is not a model name: write owner/name, such as {DEFAULT_MODEL}")
+            raise ValueError(f"{self.name!r} is not a model name; write owner/name, such as {DEFAULT_MODEL}")
         if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
             what = f"the revision of {self.name} must be a commit of 40 hex digits, got {self.revision!r}"
             raise ValueError(f"{what}; get it with `corpusmill pin {self.name} --model`")

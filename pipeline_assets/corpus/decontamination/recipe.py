@@ -116,7 +116,7 @@ class EvaluationRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_file_type(self) -> Self:
         if (self.columns is None) == (self.text_unit is None):
-            raise ValueError("set either `columns` for files of rows, or `text_unit` for text files")
+            raise ValueError("the items are undefined; set `columns` for files of rows, or `text_unit` for text files")
         return self
 
 

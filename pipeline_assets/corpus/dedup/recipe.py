@@ -15,7 +15,7 @@ from pipeline_assets.spine.section import RecipeSection
 MAX_DOCUMENTS = 2**32  # in one deduplication, because document numbers have 32 bits
 TARGET_RECALL = 0.95  # share of the pairs at the threshold that defaults should propose
 _MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
-_ONE_PROPOSER_FIX = "set one of `minhash` and `faiss`, to propose pairs"
+_ONE_PROPOSER_FIX = "pairs need one proposer; set one of `minhash` and `faiss`"
 Mode = Literal["exact", "near", "both"]
 Scope = Literal["global", "per-source"]
 Selection = Literal["first", "longest", "quality"]

@@ -13,6 +13,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.recipe_validation import RecipeProblem
+from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.section import RecipeSection
 
 _FILTER_FILES = "filter_files"  # provenance key: sha256, size and modification time of each file, by path
@@ -95,22 +96,28 @@ class FilterFiles:
         return _with_paths(content, {sha256: str((root / path).absolute()) for path, sha256 in self.hashes.items()})
 
 
-def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeProblem]:
-    """Yield an error for each file without a path or without a hash in a section.
+def unpinned_file_errors(
+    keys: tuple[str | int, ...], filters: Mapping[str, object], root: Path
+) -> Iterator[RecipeProblem]:
+    """Yield an error for each file of filters that has no path or no hash.
 
-    If the hash is missing, the error states the hash to add. `keys` is the section's path in the recipe. A file that
-    cannot be read is skipped; the build reports it.
+    If the hash is missing, the error states the hash to add. `keys` is the path of the filters in the recipe. A file
+    that cannot be read is skipped; the build reports it.
     """
-    if not isinstance(section, Mapping):
-        return
-    path = section.get("path", "")
-    if not path and "sha256" in section:
-        yield RecipeProblem(keys, "the file has no `path`", "add it")
-    elif isinstance(path, str) and path and not section.get("sha256") and (root / path).is_file():
-        with contextlib.suppress(OSError):  # the build reports it
-            yield RecipeProblem(keys, f"{path} is not pinned", f"add `sha256: {file_sha256(root / path)}`")
-    for key, value in section.items():
-        yield from unpinned_file_errors((*keys, key), value, root)
+    blocklist, score = section_at(filters, "blocklist"), section_at(filters, "score")
+    lists = [("blocklist", kind) for kind in ("domains", "urls", "words")]
+    files: dict[tuple[str, ...], Any] = {
+        (*place, name): file for place in lists for name, file in section_at(blocklist, place[1]).items()
+    }
+    files |= {("score", "model"): score["model"]} if "model" in score else {}
+    for place, file in files.items():
+        path = file.get("path", "") if isinstance(file, Mapping) else None
+        if path == "":
+            yield RecipeProblem((*keys, *place), "the file has no `path`", "add it")
+        elif isinstance(path, str) and not file.get("sha256") and (root / path).is_file():
+            with contextlib.suppress(OSError):  # the build reports it
+                fix = f"add `sha256: {file_sha256(root / path)}`"
+                yield RecipeProblem((*keys, *place), f"{path} is not pinned", fix)
 
 
 def _file_record(path: Path, sha256: str) -> list[str | int]:

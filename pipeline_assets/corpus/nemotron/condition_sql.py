@@ -212,7 +212,7 @@ def _to_expression(node: exp.Expr, frame: pl.DataFrame, depth: int) -> Any:
 def _check_form(node: exp.Expr) -> None:
     """Raise ValueError for unsupported arguments of a node, or missing parentheses."""
     if isinstance(node, exp.Alias):
-        raise ValueError("the condition is invalid (CAST and AS are not supported; see docs/nemotron.md)")
+        raise ValueError("the condition is invalid (CAST and AS are not supported); write one of docs/nemotron.md")
     arguments = [name for name, value in node.args.items() if value not in (None, False, [])]
     if unsupported := [name for name in arguments if name not in _NODE_ARGUMENTS]:
         raise _unsupported_error(node, unsupported[0])
@@ -271,4 +271,4 @@ def _unsupported_error(node: exp.Expr, argument: str = "") -> ValueError:
     if isinstance(node, exp.Window | exp.Filter | exp.AggFunc | exp.Star):
         return ValueError(SINGLE_ROW_RULE)
     name = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper() + (f" with {argument}" if argument else "")
-    return ValueError(f"the condition is invalid ({name} is not supported; see docs/nemotron.md)")
+    return ValueError(f"the condition is invalid ({name} is not supported); write one of docs/nemotron.md")

@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.corpus.nemotron.splits import dataset_key, partition_key
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.command_option import Option
-from pipeline_assets.spine.key_types import COMMIT_PATTERN, DOTS, DOTS_RULE
+from pipeline_assets.spine.key_types import COMMIT_PATTERN, DOTS, DOTS_RULE, MAX_NAME
 from pipeline_assets.spine.section import RecipeSection
 
 Domain = Literal["math", "proof", "science", "agentic", "chat_if", "code", "safety"]
@@ -80,7 +80,8 @@ class SplitSource(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_source(self) -> Self:
         if (self.revision is None) == (self.path is None):
-            raise ValueError(f"{self.dataset}: set `revision` for a hub dataset, or `path` for a local folder")
+            what = f"{self.dataset} must have one location"
+            raise ValueError(f"{what}; set `revision` for a hub dataset, or `path` for a local folder")
         if self.revision is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
             raise ValueError(f"`dataset` must be owner/name, such as nvidia/Nemotron-Science-v1, got {self.dataset!r}")
         if self.revision is not None and not re.fullmatch(COMMIT_PATTERN, self.revision):
@@ -97,6 +98,8 @@ class SplitSource(RecipeSection):
         for split in self.splits:
             if not re.fullmatch(r"\w[\w.-]*", split):
                 raise ValueError(f"a split name must have only letters, digits, `_`, `.` and `-`, got {split!r}")
+            if max(len(split), len(dataset_key(self.dataset))) > MAX_NAME:
+                raise ValueError(f"a dataset or split name must have at most {MAX_NAME} characters, got {split!r}")
             if DOTS in (partition := partition_key(self.dataset, split)):
                 raise ValueError(f"a dataset or split name {DOTS_RULE}, got {partition!r}")
         for key in ("files", "reasoning_effort"):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.licences import check_tag
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.spine.key_types import Name
+from pipeline_assets.spine.key_types import MAX_NAME, Name
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
 
@@ -149,6 +149,8 @@ def check_folder_name(name: str) -> None:
     """Raise ValueError unless `name` consists of lower-case words joined by `_`."""
     if not _VALID_NAME.fullmatch(name):
         raise ValueError(f"{name!r} must be lower-case words joined by `_`, since it names a folder and a config")
+    if len(name) > MAX_NAME:
+        raise ValueError(f"{name!r} must have at most {MAX_NAME} characters")
 
 
 @functools.cache
@@ -210,8 +212,7 @@ def pool_name_for(capability_target: str) -> str:
     """
     text = " ".join(capability_target.lower().split())
     words = _INVALID_CHARACTERS.sub("_", text).strip("_")
-    is_plain = _PLAIN_CAPABILITY_TARGET.fullmatch(text)
-    code = hashlib.sha256((words if is_plain else text).encode("utf-8")).hexdigest()[:8]
-    if is_plain and len(words) <= _MAX_WORDS_CHARACTERS:
-        code = ""
-    return "_".join(filter(None, (CAPABILITY_PREFIX, words[:_MAX_WORDS_CHARACTERS].strip("_"), code)))
+    cut, is_plain = words[:_MAX_WORDS_CHARACTERS].strip("_"), _PLAIN_CAPABILITY_TARGET.fullmatch(text)
+    hashed = text if not is_plain else words if cut != words else None
+    code = "" if hashed is None else hashlib.sha256(hashed.encode("utf-8")).hexdigest()[:8]
+    return "_".join(filter(None, (CAPABILITY_PREFIX, cut, code)))

@@ -72,7 +72,7 @@ class ChatTemplateSection(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_location(self) -> Self:
         if {self.model is None, self.revision is None} != {self.path is not None}:
-            raise ValueError("set `model` and `revision` for a model on a hub, or only `path` for a local folder")
+            raise ValueError("the model must have one location; set `model` and `revision`, or only `path`")
         if taken := self.variables.keys() & {"messages", "tools", "documents", "add_generation_prompt"}:
             raise ValueError(f"`variables` cannot set {min(taken)}, which each row sets")
         return self

@@ -109,7 +109,11 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         what, fix = "`near_duplicates` is drop, but `near: null` finds none", "remove one of them"
         yield RecipeProblem(("deduplicate", "near_duplicates"), what, fix)
     if pools.get("rules") == {} and pools.get("by_capability") is False:
-        yield RecipeProblem(("pools",), "`pools` has neither rules nor pools by capability", "add a rule, or remove it")
+        yield RecipeProblem(
+            ("pools",),
+            "`pools` has neither rules nor pools by capability",
+            "add a rule to `pools.rules`, or remove `pools`",
+        )
     if recipe.get("publish") is not None and recipe.get("pools") is None:
         yield RecipeProblem(("publish",), "`publish` needs pools", "add `pools`, `{}` is enough")
     if recipe.get("scoring") is not None and has_rows and recipe.get("pools") is None:

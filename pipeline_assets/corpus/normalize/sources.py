@@ -53,7 +53,7 @@ class OutputsSection(RecipeSection):
     def _check_normalized_dir(cls, folder: str | None) -> str | None:
         path = Path("stage_a/NAME/normalized" if folder is None else folder)
         is_visible = not any(part.startswith(".") for part in path.parts)  # scans of artifacts skip hidden folders
-        if path.parts[:1] != ("stage_a",) or not is_visible or len(path.parts) < 2:
+        if path.parts[:1] != ("stage_a",) or not is_visible or len(path.parts) < 2 or "\0" in str(path):
             raise ValueError("must be a visible folder below stage_a/, such as stage_a/NAME/normalized")
         return folder
 
@@ -235,7 +235,8 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProbl
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))
     artifacts = root / (Path(normalized).parent if isinstance(normalized, str) else own)
-    if isinstance(normalized, str) and (artifact := find_artifact_above(root / normalized / MANIFEST_FILE)) is not None:
+    folder = root / normalized / MANIFEST_FILE if isinstance(normalized, str) and "\0" not in normalized else None
+    if folder is not None and (artifact := find_artifact_above(folder)) is not None:
         what = f"the folder is inside the sealed artifact {artifact}"
         yield RecipeProblem(("outputs", "normalized_dir"), what, "choose another folder")
     for keys, step, name in (
@@ -243,17 +244,21 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProbl
         (("decontamination", "evaluation"), "evaluation", "name"),
     ):
         for position, section in sections_at(recipe, *keys):
-            yield from unpinned_file_errors((*keys, position, "filters"), section.get("filters"), root)
+            yield from unpinned_file_errors((*keys, position, "filters"), section_at(section, "filters"), root)
             path, is_listed = section.get("path"), (artifacts / step / str(section.get(name))).exists()
             if not isinstance(path, str) or is_listed or "://" in path:
                 continue
             if (root / path).is_dir():
                 yield from _check_files((*keys, position), section, root / path)
             else:
-                what, fix = f"folder {root / path} not found", "correct `path`"
-                if (root / path).is_file():
-                    what, fix = f"{root / path} is a file", "write its folder, and name the file in `files`"
-                yield RecipeProblem((*keys, position, "path"), what, fix)
+                yield missing_folder_problem((*keys, position, "path"), root / path)
+
+
+def missing_folder_problem(keys: tuple[str | int, ...], path: Path) -> RecipeProblem:
+    """Return the problem of a source whose `path` is not a folder."""
+    if path.is_file():
+        return RecipeProblem(keys, f"{path} is a file", "write its folder, and name the file in `files`")
+    return RecipeProblem(keys, f"folder {path} not found", "correct `path`")
 
 
 def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeProblem]:

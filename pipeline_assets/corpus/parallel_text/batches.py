@@ -109,6 +109,7 @@ def numpy_batches(
     Raises:
         InputError: The cache is missing or damaged, or has no fixed `seq_len`.
         ValueError: `split` is not a split, or `batch` is below 1.
+        UsageError: An argument has a wrong type; raised by the call, the other errors by the first batch.
     """
     cache = open_cache(folder)
     if cache.meta.seq_len is None:

@@ -186,7 +186,9 @@ def _sample_files(
     check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, reject_formatter(()))
     if len(pairs) < recipe.k:
         fates = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.other_outcomes()) or "none dropped"
-        fix = "write weights from 1e-9 to 1e9, as numbers, " * ("no_weight" in drawn.ledger.dropped)
+        fix = "write weights from 1e-9 to 1e9, as numbers, " * (
+            "no_weight" in drawn.ledger.dropped and recipe.weight != "chars"
+        )
         fix += "loosen the filters, or add files"
         if not pairs:
             raise UsageError(f"no pair among {rows:,} rows ({fates})", RecipeKey("source"), fix)

@@ -51,7 +51,7 @@ class EncodeSection(EncodeRecipe):
     @pydantic.model_validator(mode="after")
     def _check_pin(self) -> Self:
         if (self.model is None) != (self.model_sha256 is None):
-            raise ValueError("set both `model` and `model_sha256`, or neither to train a model")
+            raise ValueError("only one of `model` and `model_sha256` is set; set both, or neither to train a model")
         return self
 
     def cache_content(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class PairSource(RecipeSection):
     def _check_location(self) -> Self:
         on_hub = self.dataset is not None and self.revision is not None
         if on_hub == (self.path is not None):
-            raise ValueError("set `dataset` and `revision` of a hub, or the `path` of a local folder")
+            raise ValueError("the set must have one location; set `dataset` and `revision`, or `path`")
         return self
 
     def patterns(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class TranslationFile:
 
 
 class TranslationRow(NamedTuple):
-    """Unchecked texts and weight of a row; a missing text is None."""
+    """Texts of a row, None if missing, and its unchecked weight."""
 
     src: Any
     tgt: Any
@@ -121,10 +121,11 @@ def _to_row(row: dict[str, Any] | Fault, languages: Languages, weight_column: st
     sides = row.get(TRANSLATION_COLUMN) or {}
     if not isinstance(sides, dict):
         return Fault("wrong_type", f"its translation is {type(sides).__name__}")
-    for code in (languages.src, languages.tgt):
-        if not isinstance(text := sides.get(code), str | None):
+    src, tgt = sides.get(languages.src), sides.get(languages.tgt)
+    for code, text in ((languages.src, src), (languages.tgt, tgt)):
+        if text is not None and not isinstance(text, str):
             return Fault("wrong_type", f"its {code} is {type(text).__name__}")
-    return TranslationRow(sides.get(languages.src), sides.get(languages.tgt), row.get(weight_column or ""))
+    return TranslationRow(src, tgt, row.get(weight_column or ""))
 
 
 def _read_parquet(file: SourceFile) -> tuple[Rows, set[str], set[str]]:

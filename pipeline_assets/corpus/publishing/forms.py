@@ -32,6 +32,7 @@ _ANSWER_RULES = {
     "version": (r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?", "MAJOR.MINOR.PATCH, such as 1.0.0"),
     "small_provider": ("yes|no", "yes or no"),
 }
+_YES_OR_NO = {"true": "yes", "on": "yes", "yes": "yes", "false": "no", "off": "no", "no": "no"}  # booleans of YAML
 
 
 @functools.cache
@@ -50,6 +51,7 @@ def read_answers(path: Path) -> dict[str, str]:
             fix = f"did you mean `{near[0]}`?" if near else "`--as answers` prints all questions"
             raise UsageError(f"no question has the key `{key}`", path, fix)
         text = "" if value is None else str(value).strip()
+        text = _YES_OR_NO.get(text.lower(), text) if key == "small_provider" else text
         pattern, rule = _ANSWER_RULES.get(key, (r"[\s\S]*", "text"))
         is_valid = re.fullmatch(f"({pattern})?", text) and (key != "date_published" or not text or _is_day(text))
         if isinstance(value, dict | list) or not is_valid:

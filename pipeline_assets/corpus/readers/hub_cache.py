@@ -71,10 +71,11 @@ def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
 
 
 def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a range's partial download; delete partials of earlier boots."""
+    """Own and return a range's partial download; delete partials of earlier boots."""
     partial = folder / _partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{_PARTIAL_SUFFIX}"):
         if other == partial:
+            durable.remove_abandoned(folder)
             durable.take_over(partial)
         else:
             durable.remove(other)

@@ -53,12 +53,12 @@ TextUnit = Literal["file", "paragraph", "line"]
 TEXT_COLUMNS = LicensedColumns(text="text", id=None, created_at=None, license=None)
 
 
-_FILE_NAME_RULE = "write a file name without folders, such as LICENSE or LICENSE*"
+_FILE_NAME_RULE = "must be a file name without folders, such as LICENSE or LICENSE*"
 
 
 def _check_text_ending(ending: str) -> str:
     if not re.fullmatch(r"(\.[a-z0-9_+-]+)+", ending):
-        raise ValueError("write a dot and lower-case letters, such as .py; upper-case file names match too")
+        raise ValueError("must be a dot and lower-case letters, such as .py, which also match upper case")
     known = tuple(suffix for suffix, format_ in FORMATS.items() if format_ in ("lines", "parquet", "text"))
     if ending.endswith((*known, *COMPRESSION_SUFFIXES)):
         raise ValueError(f"files that end with {ending} are read already; remove this ending")

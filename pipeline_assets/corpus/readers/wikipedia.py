@@ -63,7 +63,7 @@ class WikipediaRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_licence(self) -> Self:
         if (self.dump_date is None) == (self.license_tag is None):
-            raise ValueError("set exactly one of `dump_date`, `license_tag`")
+            raise ValueError("the licence must have one source; set exactly one of `dump_date`, `license_tag`")
         return self
 
     @pydantic.field_validator("dump_date")
@@ -73,7 +73,7 @@ class WikipediaRecipe(RecipeSection):
             if dump_date is not None and datetime.date.fromisoformat(dump_date).isoformat() != dump_date:
                 raise ValueError
         except ValueError:
-            raise ValueError("write the date as YYYY-MM-DD") from None
+            raise ValueError("must be a date YYYY-MM-DD") from None
         return dump_date
 
     def licence(self) -> tuple[str, str]:

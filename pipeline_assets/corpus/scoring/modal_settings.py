@@ -96,8 +96,8 @@ class ModalSettings(pydantic.BaseModel):
         price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
         units = "CPUs" if self.gpu == NO_GPU else self.gpu
         stated_cost = f"cost unknown: set {price}" if cost is None else f"cost about {format_money(cost)}"
-        noun = "shard" if shards == 1 else "shards"
-        return f"about {tokens:,} tokens in {shards:,} {noun}, {hours:,.2f} hours of {units}, {stated_cost}"
+        work = f"about {tokens:,} tokens in {shards:,} shard{'s' * (shards != 1)}"
+        return f"{work}, {hours:,.2f} hours of {units}, {stated_cost}"
 
     def describe_rates(self) -> str:
         """Describe the rates and settings on which `describe_estimate` is based."""

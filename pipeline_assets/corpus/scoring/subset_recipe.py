@@ -36,7 +36,7 @@ class SubsetRule(RecipeSection):
     def _check_percentile(cls, percentile: tuple[str, str]) -> tuple[str, str]:
         low, high = map(Fraction, percentile)
         if not low <= high <= 100:
-            raise ValueError("write the lower percentile first, and at most 100")
+            raise ValueError("must be the lower percentile, then the higher one, at most 100")
         return percentile
 
     @property

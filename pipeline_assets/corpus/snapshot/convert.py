@@ -129,8 +129,9 @@ def _convert_kept(batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> Iterator[Ro
     """Yield the rows of a batch that are kept, as `convert_batch` does."""
     try:
         return convert_batch(batch.filter(bool_column(kept)))
-    except pa.ArrowNotImplementedError:  # Arrow cannot filter views, such as `string_view`
-        return itertools.compress(convert_batch(batch), kept)
+    except pa.ArrowNotImplementedError:  # Arrow cannot filter views, such as `string_view`; it slices runs of kept rows
+        runs = np.flatnonzero(np.diff(kept, prepend=False, append=False)).reshape(-1, 2).tolist()
+        return itertools.chain.from_iterable(convert_batch(batch.slice(start, stop - start)) for start, stop in runs)
 
 
 def _read_batches(fetched_piece: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -15,7 +15,7 @@ from pipeline_assets.spine.section import RecipeSection
 
 Unit = Literal["files", "documents", "text_bytes"]
 _UNITS: tuple[Unit, ...] = ("files", "documents", "text_bytes")
-_DATASET_RULE = "write owner/name, such as HuggingFaceFW/fineweb-edu"
+_DATASET_RULE = "must be owner/name, such as HuggingFaceFW/fineweb-edu"
 _REVISION_RULE = "a revision must be a commit of 40 hex digits, because branches move; get it with `corpusmill pin`"
 
 
@@ -38,7 +38,7 @@ class Amount(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_unit(self) -> Self:
         if sum(getattr(self, unit) is not None for unit in _UNITS) != 1:
-            raise ValueError(f"set exactly one of {', '.join(_UNITS)}")
+            raise ValueError(f"the amount must have one unit; set exactly one of {', '.join(_UNITS)}")
         return self
 
     @property

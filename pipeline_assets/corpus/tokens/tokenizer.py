@@ -1,4 +1,4 @@
-"""Interface that all tokenizers implement, with the ids that it returns."""
+"""Interface of tokenizers, and the ids that they return."""
 
 import re
 from abc import ABC, abstractmethod

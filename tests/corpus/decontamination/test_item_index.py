@@ -170,4 +170,4 @@ def test_evaluation_set_requires_columns_or_a_text_unit() -> None:
     with pytest.raises(UsageError) as error:
         EvaluationRecipe.from_content({"name": "quiz", "files": ["a.txt"], "columns": None, "text_unit": None})
 
-    assert "set either `columns` for files of rows, or `text_unit` for text files" in error.value.what
+    assert error.value.what == "the items are undefined"

@@ -178,7 +178,10 @@ def test_other_seeds_give_another_digest_and_equal_seeds_the_same(tmp_path: Path
     ("change", "error"),
     [
         ({"text": None}, "text"),
-        ({"path": None}, "seeds: set `revision` for a hub dataset, or `path` for a local folder"),
+        (
+            {"path": None},
+            "seeds must have one location; set `revision` for a hub dataset, or `path` for a local folder",
+        ),
         ({"domain": "math"}, "domain"),
         ({"files": {"test": ["*"]}}, "`files` has 'test', which is not in `splits`"),
     ],

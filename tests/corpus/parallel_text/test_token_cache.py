@@ -194,8 +194,9 @@ def test_keys_of_a_training_are_refused_with_a_model(
 
 @pytest.mark.parametrize("limit", ["5%", 5, "1.5", 1.5])
 def test_a_limit_that_is_no_share_is_refused_before_a_model_is_trained(
-    manifest: Path, tmp_path: Path, limit: Any
+    manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Any
 ) -> None:
+    monkeypatch.setattr("pipeline_assets.corpus.parallel_text.encode._encode_sample", lambda *_: pytest.fail("trained"))
     line = refusal(lambda: encode(manifest, None, tmp_path / "cache", max_unknown_fraction=limit), UsageError)
 
     assert line.startswith("encode: `max_unknown_fraction` must be ") and f"got {limit!r}" in line

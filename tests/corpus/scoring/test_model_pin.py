@@ -86,7 +86,7 @@ def test_a_model_that_needs_more_than_its_files_is_refused_in_one_line(
 
 
 COMMIT = "a" * 40
-ONE_OF = "set `name` and `revision` for a model on a hub, or only `path` for a local folder"
+ONE_OF = "the model must have one location; set `name` and `revision`, or only `path`"
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ ONE_OF = "set `name` and `revision` for a model on a hub, or only `path` for a l
         ({"path": "tiny", "revision": COMMIT}, ONE_OF),
         (
             {"name": "a/b/c", "revision": COMMIT},
-            "'a/b/c' is not a model name: write owner/name, such as unsloth/gpt-oss-120b",
+            "'a/b/c' is not a model name; write owner/name, such as unsloth/gpt-oss-120b",
         ),
         (
             {"name": "..", "revision": COMMIT},
-            "'..' is not a model name: write owner/name, such as unsloth/gpt-oss-120b",
+            "'..' is not a model name; write owner/name, such as unsloth/gpt-oss-120b",
         ),
         (
             {"name": "gpt2", "revision": "main"},

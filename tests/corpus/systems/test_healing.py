@@ -103,7 +103,7 @@ def test_a_revision_that_is_not_a_commit_is_refused(healing_recipe: Recipes, rev
     ("change", "message"),
     [
         ({"rules": ["int_score"]}, "'int_score' is not a rule; write"),
-        ({"dataset": "fineweb-edu"}, "write owner/name"),
+        ({"dataset": "fineweb-edu"}, "must be owner/name"),
         ({"files": []}, "at least 1 item"),
         ({"shard_text_bytes": 0}, "greater than 0"),
         ({"max_reject_fraction": "1 %"}, "must be a decimal number"),

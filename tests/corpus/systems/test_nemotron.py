@@ -45,8 +45,14 @@ def test_the_shipped_recipe_names_every_split_of_six_datasets() -> None:
     ("changes", "line"),
     [
         ({"revision": "main"}, "maker/chats must be a commit of 40 hex digits, since a branch moves, got 'main'"),
-        ({"revision": None}, "maker/chats: set `revision` for a hub dataset, or `path` for a local folder"),
-        ({"path": "chats"}, "maker/chats: set `revision` for a hub dataset, or `path` for a local folder"),
+        (
+            {"revision": None},
+            "maker/chats must have one location; set `revision` for a hub dataset, or `path` for a local folder",
+        ),
+        (
+            {"path": "chats"},
+            "maker/chats must have one location; set `revision` for a hub dataset, or `path` for a local folder",
+        ),
         ({"dataset": "chats"}, "`dataset` must be owner/name, such as nvidia/Nemotron-Science-v1, got 'chats'"),
         (
             {"dataset": "maker/nemotron"},
@@ -167,7 +173,7 @@ def test_invalid_rows_sections_are_refused_in_one_line(changes: dict[str, Any], 
         ),
         (
             {"rows": {}, "deduplicate": {}, "pools": {"rules": {}, "by_capability": False}},
-            "`pools` has neither rules nor pools by capability; add a rule, or remove it",
+            "`pools` has neither rules nor pools by capability; add a rule to `pools.rules`, or remove `pools`",
         ),
         ({"rows": {}, "scoring": {"model": {"path": "m"}}}, "`scoring` needs pools; add `pools`, `{}` is enough"),
     ],

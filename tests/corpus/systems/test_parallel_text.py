@@ -189,7 +189,7 @@ def test_a_cache_with_too_long_pairs_fails_its_check(built: dict[str, Artifact],
     ("change", "message"),
     [
         ({"source": {"files": ["*"]}}, "set `dataset` and `revision`"),
-        ({"encode": {"model": "spm.model"}}, "set both `model` and `model_sha256`"),
+        ({"encode": {"model": "spm.model"}}, "only one of `model` and `model_sha256` is set; set both"),
     ],
 )
 def test_an_invalid_recipe_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
