@@ -42,7 +42,7 @@ def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFo
 
 
 def dagster_name(name: str) -> str:
-    """Return a name that Dagster allows and no step has; a hash marks a changed one."""
+    """Return `name` if Dagster allows it and no step has it, else a name with a hash."""
     valid, (system, _, rest) = re.sub("[^A-Za-z0-9_]", "_", name), name.partition("__")
     # Dagster refuses all definitions if a job has the name of a step: of an asset (SYSTEM__RECIPE__ARTIFACT), a job or
     # a freshness check.
@@ -168,7 +168,8 @@ def _selected_targets(
 ) -> Iterator[Target]:
     """Yield the targets that a Dagster run with `own` builds, upstream first.
 
-    `key` is the asset of `own`. Others with inputs of other recipes are omitted: the run may build these inputs first.
+    `key` is the asset of `own`. A target other than `own` is left out if it reads an artifact that another recipe
+    builds: the run may build that artifact first.
     """
     for target in recipe.targets():
         is_selected = dg.AssetKey([*key.path[:-1], target.kind.short_name]) in selected_keys
@@ -228,7 +229,7 @@ def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: P
 
 
 def _has_other_partition(partition: str | None, target: Target) -> bool:
-    """Check a target and its upstream targets for partitions other than `partition`."""
+    """Check whether a target or one upstream has a partition other than `partition`."""
     is_other = target.partition not in (None, partition)
     return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
 

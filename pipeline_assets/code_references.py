@@ -19,7 +19,8 @@ _PROJECT_FOLDER = Path(__file__).parents[1]
 def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
     """Return source links to a kind's kernels, then to its build function.
 
-    Kernels are functions of `corpus` whose first argument is the staging directory. They are found without imports.
+    Kernels are functions of `corpus` whose first argument is the staging directory. They are found by parsing
+    source code, not by importing modules.
     """
     build = inspect.unwrap(kind.build)
     return _list_references(build.__module__, build.__code__.co_firstlineno)

@@ -67,7 +67,7 @@ def hub_request_hook() -> Callable[["httpx2.Request"], object]:
 
 
 def hub_client_factory() -> Callable[[], "httpx2.Client"]:
-    """Return `huggingface_hub`'s client factory, for which its API has only a setter."""
+    """Return `huggingface_hub`'s client factory, which its public API can only set."""
     from huggingface_hub.utils import _http
 
     return _http._GLOBAL_CLIENT_FACTORY

@@ -61,8 +61,8 @@ class AssetView:
 
     `code_version` is `OUTDATED` for a stale artifact. For an artifact of a recipe version, or of no recipe, it is the
     stage version; otherwise, it is the result of the function `code_version`. `upstream` has the input artifacts by
-    asset; an external input has an empty list. None stands for an asset without partitions (`partition`), or for a
-    recipe that is not a version of another one (`version`).
+    asset; an external input has an empty list. `partition` is None if the asset has no partitions; `version` is None
+    if the recipe is not a version of another one.
     """
 
     key: dg.AssetKey
@@ -105,8 +105,9 @@ def materialization(
 ) -> dg.AssetMaterialization:
     """Return the event of an artifact that was not built by the step of its asset.
 
-    The event has the tags that the step would set, so that Dagster's staleness is correct. `artifact_metadata` explains
-    `was_current`. If the artifact's recipe is a new version, the version is added to the instance's partitions.
+    The event has the tags that the step would set, so that Dagster's staleness is correct. For `was_current`,
+    see `artifact_metadata`. If the artifact's recipe is a new version, the version is added to the instance's
+    partitions.
     """
     manifest = artifact.manifest
     if view.version is not None:

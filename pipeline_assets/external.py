@@ -1,8 +1,8 @@
 """External inputs as Dagster assets that a sensor observes.
 
 External inputs are hub repositories at a commit, local folders, tokenizer files and the licence table. Each is one node
-of the asset graph, upstream of the assets of all recipes that read it. Assets of recipe versions are not connected to
-these nodes.
+of the asset graph, upstream of every asset that reads the input, in any recipe. Assets of recipe versions are not
+connected to these nodes.
 
 Observations have no data version and make no asset stale; `sealed_sensor` marks assets stale if local files changed.
 """
@@ -116,7 +116,7 @@ def _folder_asset(folder: SourceFolder, root: Path) -> ExternalAsset:
 
 
 def _key_part(name: str) -> str:
-    """Replace characters that Dagster forbids in keys; if a name changes, add a hash."""
+    """Replace characters that Dagster forbids in keys; add a hash if there are any."""
     valid = re.sub("[^A-Za-z0-9_.-]", "_", name)
     return name if valid == name else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 

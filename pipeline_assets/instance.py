@@ -107,7 +107,7 @@ def _is_configured(home: Path) -> bool:
 
 
 def _is_uninitialized(home: Path) -> bool:
-    """Check whether some database has no schema revision, and no runs are stored."""
+    """Check whether no runs are stored and a database has no schema revision."""
     is_incomplete = any(not _has_rows(home / name, "alembic_version") for name in _DATABASES)
     return is_incomplete and not _has_rows(home / _RUNS_DATABASE, "runs")
 

@@ -87,8 +87,9 @@ def repin(
 ) -> Iterator[Event]:
     """Build the recipe version of the run's date, or the newest if no input changed.
 
-    Yield events that the UI lacks. Raise failures as `build_all` does. If heads cannot be read, raise the errors after
-    the build. If nothing failed, keep only the artifacts of the newest `store.keep_versions` versions; None keeps all.
+    Yield events that the UI lacks. Raise failures as `build_all` does. If hub heads cannot be read, raise these
+    errors after the build. If nothing failed, keep only the artifacts of the newest `store.keep_versions` versions;
+    None keeps all.
     """
     version = find_or_write_version(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
@@ -219,6 +220,6 @@ def _describe_change(target: Target, find_previous_folder: FolderFinder | None, 
 
 
 def scheduled_time(context: dg.OpExecutionContext, timezone: str) -> datetime:
-    """Return a run's scheduled time, or the current time without one, in `timezone`."""
+    """Return a run's scheduled time, else the current time; both are in `timezone`."""
     due = context.run.tags.get(SCHEDULED_TIME_TAG)  # UTC, whatever the schedule's zone
     return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(ZoneInfo(timezone))

@@ -153,7 +153,7 @@ def _serve_demo_hub(root: Path) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
-    """Serve reports at `port` or a free one; yield the variable with their address."""
+    """Serve reports at `port` or another free port; yield {variable: address}."""
     from pipeline_assets.demo.loopback_http import is_loopback_host
     from resources.artifact_metadata import REPORTS_VARIABLE
 

@@ -268,7 +268,7 @@ def _source_name(text: str) -> str:
 
 
 def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
-    """Yield drafts of source sections as YAML lines, and number repeated source names."""
+    """Yield source sections as YAML lines; append a number to repeated source names."""
     names: set[str] = set()
     for draft in drafts:
         content, source = dict(draft.content), draft.content["source"]

@@ -52,7 +52,7 @@ class BuildFlags:
     strict: Strict = False
 
     def start_run(self, root: Path) -> Run:
-        """Read run settings from these options and the environment; start logs on stderr."""
+        """Return run settings from options and environment; start logging to stderr."""
         variables = _DEFAULT_SETTINGS | {name: value for name, value in os.environ.items() if value}
         remote = remote_launcher_factory(variables)
         run = Run.from_settings(root, variables, replace=self.replace, remote_launcher=remote)
@@ -90,12 +90,12 @@ class BuildOptions(BuildFlags):
         build_recipe(recipe, path, self.run, strict=self.strict, format_lines=format_lines)
 
     def build_targets(self, targets: Iterable[Target], format_lines: ArtifactFormatter = lambda _: ()) -> Artifact:
-        """Build targets, inputs first; print lines on each artifact; return the last one."""
+        """Build targets, inputs first; print lines per artifact; return the last artifact."""
         return build_targets(upstream_first(targets), self.run, self.strict, format_lines)
 
 
 def resolve_output_folder(out_dir: Path) -> Path:
-    """Return a folder's absolute path; UsageError for a file or a path in an artifact."""
+    """Return a folder's absolute path; UsageError if it is a file or in an artifact."""
     folder = out_dir.absolute()
     if folder.is_file():
         raise UsageError("expected a folder, got a file", folder, "choose another folder, or move the file away")

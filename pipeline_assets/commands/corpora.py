@@ -151,7 +151,7 @@ def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
 
 
 def _raise_if_typed(keys: Sequence[str], section_key: str, needed_option: str) -> None:
-    """Raise UsageError if the user typed `keys`: the first requires `needed_option`."""
+    """Raise UsageError if `keys` were typed without the option that they require."""
     if keys:
         where = RecipeKey(f"{section_key}.{keys[0]}")
         raise UsageError(f"requires {needed_option}", where, "add it, or omit this option")
@@ -223,7 +223,7 @@ def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bo
     """Return section `name` of a recipe, or of a file that has only this section.
 
     Return {} if the section is optional and missing from a recipe. Raise UsageError for any other missing section. A
-    file without the key `system` is not a recipe; raise UsageError if such a file has a key next to the section.
+    file without the key `system` is not a recipe; raise UsageError if such a file has keys besides the section.
     """
     is_recipe, section = "system" in content, content.get(name)
     if section is None and is_optional and is_recipe:
@@ -245,7 +245,7 @@ def _source_names(content: RecipeContent, corpora: Sequence[Target]) -> list[str
 
 
 def _recipe_corpora(content: RecipeContent, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the inputs of a recipe's packed set, else the recipe's final targets."""
+    """Return a recipe's final targets, or the inputs of its packed set if it has one."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
@@ -290,7 +290,8 @@ def _upstream_corpora(corpus: Target) -> Iterator[Target]:
 def decontaminated_target(corpora: Sequence[Target], folder: Path, section: DecontaminationSection) -> Target:
     """Return a target in `folder` that decontaminates sources or one joint corpus.
 
-    Its other inputs are artifacts in `<folder>.evaluation`, each of which lists the files of one evaluation set.
+    For each evaluation set, the target has one more input: an artifact in `<folder>.evaluation` that lists the files of
+    the set.
     """
     is_joint = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_joint else [source.partition for source in corpora]

@@ -74,10 +74,11 @@ def dropped(
 def _locate_rows(
     artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, reads_text: bool
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
-    """Yield each row with its place, and its text if known.
+    """Yield each row with its place, and its text (None if unknown).
 
-    The place is in the source file if known, else in the file that the artifact recorded. The text comes from an input
-    or, if `reads_text`, a local source file. If an input has the document, add the document's id and source to the row.
+    If possible, the place is in the source file; otherwise, it is in the file that the artifact recorded. The text
+    comes from an input or, if `reads_text`, from a local source file. If an input has the document, add the document's
+    id and source to the row.
     """
     from pipeline_assets.build.rows.source_listing import corpus_inputs, find_listing, input_for_source
     from pipeline_assets.build.rows.source_record import read_record

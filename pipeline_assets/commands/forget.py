@@ -157,8 +157,8 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
 def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str | None], list[str]]:
     """Return unsearchable artifacts outside `affected`, and the lines to print.
 
-    Each artifact has the name of a missing input as its reason; None if the artifact was built from files to which the
-    removal list is not applied.
+    The dict maps each artifact to the name of a missing input, or to None if the artifact was built from files to which
+    the removal list is not applied.
     """
     unsearchable = stores.find_unsearchable(affected)
     found: dict[str, str | None] = {str(path): missing for path, missing in unsearchable.items()}

@@ -105,8 +105,8 @@ def hub_source_section(
 
     Licence and files come from the dataset's card; if the card has no configs, the files are found by their names. The
     columns for id, date and licence are set if the first file with columns has the usual names. `amount`, `rules` and
-    `seed` are copied to the section. Raise UsageError if the config, the split or the text column does not exist; of a
-    nested column such as `body.text`, only the first name is checked.
+    `seed` are copied to the section. Raise UsageError if the config, the split or the text column does not exist; for a
+    nested column such as `body.text`, only the name before the first dot is checked.
     """
     where = f"{dataset}@{commit}"
     listing = hub.list_files(dataset, commit)
@@ -217,7 +217,7 @@ def _find_sealed_folder(matched_path: Path) -> Path | None:
 
 
 def warn_of_listed_rows(folder: Path, root: Path) -> None:
-    """Warn of rows on the removal list in an artifact that is about to be copied."""
+    """Warn if an artifact that is about to be copied has rows on the removal list."""
     manifest = try_read_manifest(folder)
     if manifest is not None and has_listed_rows(root, manifest):
         command = format_command("forget", "--data", root)
@@ -283,10 +283,10 @@ def sealed_targets(folder: Path, *kinds: Kind) -> dict[str, Target]:
 
 
 def folder_and_patterns(inputs: Sequence[str], folder_pattern: str) -> tuple[Path, list[str]]:
-    """Return the common absolute folder of inputs, and a pattern in it for each input.
+    """Return the absolute path of the inputs' common folder, and a pattern per input.
 
-    An input is a file, a folder or a shell pattern. A folder stands for its files that match `folder_pattern`. Raise
-    UsageError if an input is a URL, or matches neither a file nor a folder.
+    The patterns are relative to the common folder. An input is a file, a folder or a shell pattern. A folder stands for
+    its files that match `folder_pattern`. Raise UsageError if an input is a URL, or matches no file or folder.
     """
     paths = list[tuple[PurePosixPath, str]]()  # with the pattern of a folder's files; empty for a file or pattern
     for text in inputs:

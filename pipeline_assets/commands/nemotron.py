@@ -128,7 +128,7 @@ def run_all(
 
 
 def _affects_one_dataset(error: InputError) -> bool:
-    """Check whether an error concerns only one dataset, so that others can be built."""
+    """Check whether an error concerns one dataset, so that the others can be built."""
     return isinstance(error, DeniedError) or not isinstance(error, RetryableError)
 
 
@@ -202,7 +202,7 @@ def _build_dataset(
 
 
 def _draft_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:
-    """Return the recipe section of a dataset, with its commit or path and its splits."""
+    """Return the recipe section of a dataset: its name, commit or path, and splits."""
     known = {dataset_key(name): name for name in dataset_section.DOMAINS}  # these can be typed without their owner
     repo = known.get(dataset.lower(), dataset) if local_folder(dataset, "--dataset") is None else dataset
     section = folder_or_commit(hub, repo, "--dataset", revision)

@@ -10,7 +10,7 @@ from pipeline_assets.spine.artifact import Artifact, read_manifest
 
 
 def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
-    """Yield the lines after a build: the last report, a loader, and three commands.
+    """Yield the lines to print after a build: last report, loader and three commands.
 
     The loader is a line of Python for the last packed set. If no artifact has rows, yield only the report.
     """

@@ -178,7 +178,7 @@ def _figure_outcomes(artifact_plan: ArtifactPlan) -> Sequence[FigureOutcome]:
 
 
 def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
-    """Format planned totals, grouped by basis; each group ends with `(BASIS)`."""
+    """Format planned totals, grouped by the basis of their forecast: `TOTALS (BASIS)`."""
     by_basis: dict[str, list[str]] = {}
     for name in _UNITS_BY_FIGURE:
         figures = [entry.figures[name] for entry in unbuilt if name in entry.figures]

@@ -127,7 +127,7 @@ def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator
 
 
 def _first_lines(lines: Sequence[str]) -> list[str]:
-    """Return the first lines, then a line with the number of others."""
+    """Return the first lines, then a line that counts the omitted lines, if any."""
     more = len(lines) - _MAX_SHOWN_LINES
     return [*lines[:_MAX_SHOWN_LINES], *([f"and {more:,} more; --json gives all"] if more > 0 else [])]
 

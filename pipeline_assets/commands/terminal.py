@@ -63,7 +63,7 @@ Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 def data_root(folder: Path | None, explicit_root: Path | None) -> Path:
     """Return `explicit_root`, else the data root of `folder`, else CORPUSMILL_DATA.
 
-    If all three are missing: raise UsageError if `folder` was passed; otherwise, return the path `data`.
+    If none of the three is set or found, raise UsageError if `folder` was passed, and return the path `data` if not.
     """
     from pipeline_assets.spine.data_root import find_data_root
     from pipeline_assets.spine.sealed_folder import require_manifest

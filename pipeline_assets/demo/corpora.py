@@ -149,9 +149,9 @@ def gzip_member(content: bytes) -> bytes:
 def _healing_files() -> Files:
     """Yield two files for each of four dumps, then a card; plant copies of pages.
 
-    A copy is in the dump after the dump of its page; copies from the last dump are in the first. Of the seven copies,
-    three are valid rows with new ids. Two have the id of their page, and one of these lacks the last paragraph. Two are
-    bad rows with new ids: the text of one contains a NUL, and the other has no text.
+    A copy is in the dump after its page's dump; if the page is in the last dump, the copy is in the first. Of the seven
+    copies, three are valid rows with new ids. Two have the same id as their page, and one of these lacks the last
+    paragraph. Two are bad rows with new ids: the text of one contains a NUL, and the other has no text.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]

@@ -61,5 +61,5 @@ def demo(
 
 
 def missing_extras(system: System) -> list[str]:
-    """List the missing extras of this package that the demo of a system needs."""
+    """List the package extras that a system's demo needs and that are not installed."""
     return sorted({extra for module, extra in _EXTRAS.get(system, {}).items() if find_spec(module) is None})

@@ -238,7 +238,7 @@ class LoopbackHub:
         return self._reader.read(self.folder, f"{repo_type}/{owner}/{name}", f"{owner}/{name}")
 
     def _history(self, repo_type: str, repo: Repo, revision: str) -> list[Repo]:
-        """Return a repo at a revision and each earlier commit, newest first."""
+        """Return a repo at a revision and at each earlier commit, newest first."""
         has_more = repo_type == "datasets" and is_folder(self.folder, COMMITS_FOLDER, *repo.name.split("/"))
         commits = self._reader.history(self.folder, repo) if has_more else [repo]
         for position, commit in enumerate(commits):

@@ -1,4 +1,4 @@
-"""Writes of the real clients to the hub on loopback.
+"""Changes that the real clients make to the hub on loopback.
 
 A large file (LFS) is uploaded to `.objects` in the hub's folder; a commit copies it to a repo. Commits are made one at
 a time, but readers may see unfinished commits. The files of earlier commits are kept in `.commits`.

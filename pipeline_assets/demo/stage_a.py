@@ -93,7 +93,10 @@ def _total_bytes(path: Path) -> int:
 
 
 def _claim_folder(root: Path) -> None:
-    """Write a smoke run's README.md; UsageError if a folder with files lacks it."""
+    """Write a smoke run's README.md to a folder, unless the folder has it.
+
+    Raise UsageError if the folder has other files, but not this README.md.
+    """
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = nearest_existing(root)
