@@ -79,9 +79,9 @@ container_variables: dict[str, str | None] = {
 
 @contextlib.contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Convert the errors of a block in a container to InputError or RuntimeError.
+    """Convert errors of the `with` block to InputError or RuntimeError.
 
-    Otherwise an OSError in the container, such as a TimeoutError, would look like a missing answer of Modal.
+    Otherwise the caller would take an OSError in the container, such as a TimeoutError, as a sign that Modal is silent.
     """
     try:
         yield

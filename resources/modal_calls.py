@@ -91,9 +91,9 @@ class ModalLauncher:
         """Score all jobs on Modal, and yield their receipts in job order.
 
         At most `settings.places` jobs run at a time, each in a thread that starts a call and commits its receipt. All
-        calls are canceled if the caller stops early or is interrupted, or if a job raises an InputError other than
-        RetryableError, for example because a call rejects its input. After a RetryableError (a job failed three times,
-        for example) or any other exception, or if the process is killed, the calls run on for the next build.
+        calls are canceled if the caller stops early or is interrupted, or if a job raises an InputError that is not a
+        RetryableError, for example because a call rejects its input. After any other error, for example if a job failed
+        three times, or if the process is killed, the calls run on, so that the next build can use their results.
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False

@@ -25,9 +25,9 @@ def has_token() -> bool:
 class ModalLauncherFactory:
     """Factory of launchers that run score shards on Modal.
 
-    `salt` is a part of each request; results of requests with a different salt are not reused. `cost_by_split` has the
-    cost of each split that this command started, by split and model digest: estimated while the split runs, then
-    measured.
+    `salt` is a part of each request; results of requests with a different salt are not reused. `cost_by_split` maps
+    (split, model digest), for each split that this command started, to its cost: an estimate while the split runs, then
+    the measured cost.
     """
 
     settings: ModalSettings
@@ -57,7 +57,7 @@ class ModalLauncherFactory:
             raise refusal
 
     def _remaining_work(self, work: ScoreWork, finished_shards: int) -> tuple[int, int]:
-        """Return the estimated tokens in a split's unfinished shards, and their number."""
+        """Return the estimated tokens and the number of a split's unfinished shards."""
         shards = -(-work.rows // work.recipe.shard_rows)  # rounded up
         remaining = max(shards - finished_shards, 0)
         return work.text_bytes // BYTES_PER_TOKEN * remaining // max(shards, 1), remaining

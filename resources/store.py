@@ -132,7 +132,7 @@ class Hub(dg.ConfigurableResource):
     tries: int | None = Field(default=None, description="Tries per call; default: CORPUSMILL_HUB_TRIES, else 6")
 
     def files(self, root: Path, tries: int | None = None) -> HubFiles:
-        """Return access to the hub; `tries` per call overrides the configured number."""
+        """Return access to the hub; `tries` overrides the configured tries per call."""
         _require_at_least(1, "hub", tries=self.tries)
         cache = Path(self.cache) if self.cache else root / CACHE_FOLDER
         tries = tries or self.tries or HUB_TRIES.read(environment())

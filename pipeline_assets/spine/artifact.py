@@ -67,7 +67,7 @@ class Artifact:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a sealed folder; None without one, InputError if damaged."""
+    """Read the manifest of a sealed folder; None if missing, InputError if damaged."""
     path = folder / MANIFEST_FILE
     try:
         data = MANIFEST_FORMAT.read_raw(path)

@@ -64,7 +64,7 @@ def end_bars() -> None:
 
 @contextlib.contextmanager
 def label_bars(step: int, step_count: int) -> Iterator[None]:
-    """Number the bars' titles, as in `step 2 of 5:`; end the bars after the block."""
+    """Prefix the bars' titles, as in `step 2 of 5:`; end the bars after the block."""
     token = _STEP_PREFIX.set(f"step {step} of {step_count}: ")
     try:
         yield

@@ -31,7 +31,7 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
 
     @property
     def patience_s(self) -> float:
-        """Seconds to wait for the lock of a dead or unknown process; 0 for any other."""
+        """Seconds to wait for the lock of a dead or unknown owner; 0 for any other owner."""
         if self.pid is None:
             return _UNNAMED_OWNER_WAIT_S
         is_dead = self.host == socket.gethostname() and is_dead_process(self.pid)
@@ -43,7 +43,7 @@ class BuilderBusyError(TransientError):
 
 
 def busy_error(target: Path, owner: Builder) -> BuilderBusyError:
-    """Return the error that names the builder of `target` and its running time."""
+    """Return an error that says which process builds `target`, and for how long."""
     who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
     age = "" if owner.since_s is None else f", for {max(0.0, time.time() - owner.since_s):.0f} s"
     return BuilderBusyError(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")

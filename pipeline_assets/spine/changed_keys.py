@@ -12,9 +12,9 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Map the dotted keys of changed recipe values to descriptions, sorted by key.
 
-    Each description is `OLD → NEW`, `added NEW` or `removed OLD`, with long values cut. For long lists whose entries
-    differ, it lists the added and removed entries. The key `code` is skipped if `old` and `new` both have the key
-    `pins`, which contains a hash of the code. Each returned key begins with `prefix`.
+    Each description is `OLD → NEW`, `added NEW` or `removed OLD`, with long values cut. The description of a
+    long list has only the added and removed entries, if any. The key `code` is skipped if `old` and `new` both have the
+    key `pins`, which contains a hash of the code. Each returned key begins with `prefix`.
     """
     changed = dict[str, str]()
     for part in sorted(old.keys() | new.keys()):

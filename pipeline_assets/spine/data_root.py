@@ -9,8 +9,9 @@ def find_data_root(folder: Path) -> Path | None:
     """Return the data root that contains an artifact's folder; None if not in a root.
 
     The area is the nearest parent folder with a name in `AREAS`, and the root is the area's parent. If no parent has
-    such a name, the path's symlinks are resolved. A recipe may be called `corpora`, like an area: the root of
-    `ROOT/stage_a/corpora/packed` is `ROOT` if `ROOT`, but not `ROOT/stage_a`, has a folder `recipes` or `manifests`.
+    such a name, the path's symlinks are resolved. A recipe may have the name of an area: in
+    `ROOT/stage_a/corpora/packed`, `corpora` is a recipe, not an area, if `ROOT` has a folder `recipes` or `manifests`
+    and `ROOT/stage_a` has neither. The root is then `ROOT`.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     root = next((parent.parent for parent in parents if parent.name in AREAS), None)

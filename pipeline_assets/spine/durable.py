@@ -48,7 +48,7 @@ def name_file_in_errors(path: object) -> Iterator[None]:
 def explain_failed_create(path: Path) -> Iterator[None]:
     """Convert a FileNotFoundError to UsageError if the folder of `path` exists.
 
-    The folder then accepts no new files, like /proc. Other errors of the `with` block are raised unchanged.
+    Folders that accept no new files, like /proc, cause this error. Other errors of the block are raised unchanged.
     """
     try:
         yield
@@ -132,7 +132,7 @@ class DurableFile:
             raise RetryableError(BYTES_DIFFER, source, "run the same command again")
 
     def finish(self) -> None:
-        """Write the buffer of a subclass; called before the final sync."""
+        """Write buffered bytes before the final sync; subclasses may override it."""
 
     def _read_back(self) -> None:
         """Raise RetryableError if the file does not have the bytes that were written."""
@@ -231,10 +231,11 @@ def link(source: Path, target: Path) -> None:
 
 
 def take_over(path: Path) -> None:
-    """Replace a file of another member of the group with a copy that this user owns.
+    """Replace a file that another user owns with an equal file that this user owns.
 
-    Only the owner of a file, or root, may set its mode and times. Whether others may write it depends on a umask. The
-    caller removes abandoned copies (`remove_abandoned`), once for all files of a folder.
+    Except for root, only the owner of a file may set its mode and times, and often only the owner may write it. So
+    nothing is done if this user is root. The caller removes abandoned copies (`remove_abandoned`), once for all files
+    of a folder.
     """
     if os.geteuid() not in (0, path.stat().st_uid):
         with DurableFile(path) as copy:

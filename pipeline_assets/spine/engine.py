@@ -73,11 +73,11 @@ class RunSettings:
 
 
 def limit_workers(staging: StagingDir, settings: RunSettings, shard_sizes: Collection[int]) -> RunSettings:
-    """Return settings without workers if the shards are too small to need workers.
+    """Return `settings`, but without workers if the shards are too small to need any.
 
-    Workers are kept if all shards except the largest have at least `min_parallel_bytes` in total. They are also kept,
-    to isolate rows that crash a process, if the largest shard far exceeds `min_parallel_bytes` or an earlier build
-    failed. `shard_sizes` are compressed bytes: divide bytes of plain text by `COMPRESSION_RATIO`.
+    Workers are kept if all shards except the largest have at least `min_parallel_bytes` in total. They are also kept if
+    the largest shard far exceeds `min_parallel_bytes`, or if an earlier build failed, because workers isolate rows that
+    crash a process. `shard_sizes` are compressed bytes: divide bytes of plain text by `COMPRESSION_RATIO`.
     """
     largest, limit = max(shard_sizes, default=0), settings.min_parallel_bytes
     is_small = sum(shard_sizes) - largest < limit and largest < _LARGE_SHARD_MULTIPLE * limit

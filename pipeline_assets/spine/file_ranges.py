@@ -25,7 +25,7 @@ def reserve(path: Path, byte_count: int) -> None:
 
 
 def write_range(path: Path, offset: int, data: memoryview) -> None:
-    """Write a byte range of a reserved file, in which each worker writes its own."""
+    """Write `data` durably, from byte `offset` of a file that `reserve` created."""
     call_failpoint("append", path)
     with open(path, "r+b", buffering=0) as file:
         file.seek(offset)

@@ -32,12 +32,12 @@ class Lineage:
 
     @cached_property
     def manifests(self) -> Mapping[Path, Manifest]:
-        """Readable manifests by folder, including those of members."""
+        """Readable manifests of artifacts and their members, by folder."""
         return {Path(folder): manifest for folder, manifest in self._scan_results if isinstance(manifest, Manifest)}
 
     @cached_property
     def manifest_errors(self) -> dict[Path, InputError]:
-        """Errors about manifests that cannot be read, by folder."""
+        """Errors by folder, one for each manifest that cannot be read."""
         return {Path(folder): error for folder, error in self._scan_results if isinstance(error, InputError)}
 
     @cached_property
@@ -89,7 +89,7 @@ class Lineage:
         return downstream
 
     def find_by_digest(self, digest: str) -> Artifact | None:
-        """Find an artifact by digest, and check no files; None if missing or unreadable."""
+        """Find an artifact by digest, files unchecked; None if missing or unreadable."""
         folder = self.folder_for(digest)
         try:
             manifest = read_manifest(folder) if folder is not None else None
@@ -137,7 +137,7 @@ class Chain:
         external_inputs: Manifest entries {name, digest, bytes, …} of input files that are not in an artifact, by
             the digest of the artifact that read them.
         broken_members: Findings about members that are missing, damaged or replaced by another artifact. If an upstream
-            artifact is missing, also findings about all unreadable manifests, since one may be that artifact's.
+            artifact is missing, also findings about all unreadable manifests, since any may be the missing one.
         missing_inputs: Findings about upstream artifacts that were not found.
     """
 

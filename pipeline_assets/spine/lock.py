@@ -167,7 +167,7 @@ def _open_lock_file(path: Path) -> int:
 def _raise_if_not_exclusive(descriptor: int, path: Path) -> None:
     """Raise RetryableError if a child process can also lock the locked file.
 
-    In this case, the file system ignores locks. `descriptor` is the locked file. Each disk is tested once, for 20 ms.
+    In this case, the file system ignores locks. `descriptor` is the locked file. Each disk is tested once, in 20 ms.
     """
     disk = os.fstat(descriptor).st_dev
     if disk in _probed_disks:

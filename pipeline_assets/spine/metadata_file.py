@@ -49,7 +49,7 @@ class MetadataFormat(Generic[T]):
         return self.parse(self.read_raw(path), path)
 
     def read_valid(self, path: Path) -> T | None:
-        """Read a file like `read`; None if it does not exist or is invalid."""
+        """Read a file as `read` does; None if the file is missing or invalid."""
         try:
             return self.read(path)
         except (FileNotFoundError, NotADirectoryError, InputError):

@@ -43,8 +43,8 @@ def format_validation_errors(
     """Convert pydantic's validation errors to one error per key.
 
     A missing key is not reported if a misspelt key resembles it. `locate` returns the place of a key in the recipe
-    file, or the place of its section if the key is missing. The paths passed to `locate` lack the union tags that
-    pydantic adds.
+    file, or the place of its section if the key is missing. The paths passed to `locate` may contain the
+    `kind` or `mode` that selects a section, but no other tags that pydantic adds for unions.
     """
     # A default that depends on an invalid key is no error of its own.
     problems = [problem for problem in error.errors(include_url=False) if problem["type"] != _NO_DEFAULT]
@@ -186,7 +186,7 @@ def _sibling_keys(recipe_type: type[pydantic.BaseModel], location: tuple[int | s
 def _possible_section_types(
     recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
-    """Return the section types at a location, and its keys without tags of unions."""
+    """Return the section types possible at `location`, and its parts without tags."""
     sections, keys = [recipe_type], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]

@@ -58,7 +58,10 @@ def validate_section(
 
 
 def _problems_until_error(other_problems: Iterable[RecipeProblem], types_are_valid: bool) -> Iterator[RecipeProblem]:
-    """Yield the problems; end early if the search fails on a value of a wrong type."""
+    """Yield the problems, until the search for them fails on a value of a wrong type.
+
+    If `types_are_valid`, such a failure has another cause, and is raised.
+    """
     try:
         yield from other_problems
     except (TypeError, AttributeError, LookupError):

@@ -38,7 +38,7 @@ class HashTask:
 
 
 def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
-    """Yield (task, error) when a task ends; the error is None if the hash matches.
+    """Run tasks in threads; yield each with its error, or None if the hash matches.
 
     Large files start first. `progress` counts bytes. Closing the iterator cancels the remaining tasks.
     """
@@ -61,7 +61,7 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
 def _check_hash(
     task: HashTask, add_bytes: Callable[[int], None], stop_event: threading.Event
 ) -> tuple[HashTask, str | None]:
-    """Hash a task's files; return (task, error); error None means a matching hash."""
+    """Hash a task's files; return the task and its error, None if the hash matches."""
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":  # a git blob's id also covers this header
         digest.update(b"blob %d\0" % task.bytes)

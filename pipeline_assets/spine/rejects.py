@@ -1,4 +1,4 @@
-"""Rejects, which are unusable rows with their reasons, in files and in errors."""
+"""Rejects: unusable rows with their reasons, also as text for error messages."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable

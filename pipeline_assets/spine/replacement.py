@@ -21,7 +21,7 @@ def replaced_error(folder: Path, fix: str = _RETRY_HINT) -> ReplacedError:
 
 
 class PinnedFolder:
-    """Open folder, whose files remain readable if another folder takes its path."""
+    """Opened folder, whose files remain readable if another folder takes its path."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor

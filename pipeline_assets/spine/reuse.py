@@ -24,7 +24,10 @@ def sealed_files(artifact: Artifact) -> dict[str, OutputFile]:
 
 
 def link_content(staging: StagingDir, artifact: Artifact) -> BuildResult | None:
-    """Link an artifact's files into a staging directory; None if a file is damaged."""
+    """Link an artifact's files into a staging directory, as the result of a build.
+
+    If a file is damaged, link nothing and return None.
+    """
     if damage := next(find_damage(artifact.folder, artifact.manifest), None):
         what = f"{artifact.folder / damage.path} is damaged ({damage.what}); {repair_hint(artifact.folder)}"
         logger.warning("%s: built without the files of the version before: %s", staging.target, what)

@@ -1,4 +1,4 @@
-"""Files that one stage of a build wrote, as inputs of tasks of later stages."""
+"""Files that a stage of a build wrote, and that tasks of later stages read."""
 
 import hashlib
 from collections.abc import Mapping

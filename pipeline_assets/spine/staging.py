@@ -78,8 +78,8 @@ class OutputFile:
 class Receipt:
     """Record of one finished shard.
 
-    `counts` are added up over shards; `notes` are other facts, which cannot be added up. `reads` has the sha256 of each
-    file that was read whole, by path.
+    `counts` are added up over shards; `notes` are other facts, which cannot be added up. `reads` maps the path of
+    each file that was read whole to its sha256.
     """
 
     files: Sequence[OutputFile]

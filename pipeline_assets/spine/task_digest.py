@@ -1,8 +1,8 @@
 """Digests of tasks: tasks with equal digests write equal files in all builds.
 
 A digest covers the function, its arguments (the content of files, not their paths), and the versions of program and
-libraries. A task that reads a file of its own build has no digest, unless the file is a `StagedInput`. Other files,
-such as an index, may refer to files that their hash does not cover.
+libraries. A task that reads a file of its own build has no digest, unless the file is a `StagedInput`: any other file
+of the build, such as an index, may refer to further files, which its hash does not cover.
 """
 
 import datetime

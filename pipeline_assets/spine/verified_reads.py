@@ -52,8 +52,8 @@ _collected_hashes: dict[str, str] | None = None
 def verify_reads() -> Iterator[None]:
     """Raise InputError if a file that the block reads does not have its expected hash.
 
-    A file that was not read completely is hashed at the end of the block. If a file has changed, an InputError replaces
-    any error of the block that is not an InputError, because the change may have caused that error.
+    A file that was not read completely is hashed at the end of the block. If the block itself raises an InputError, no
+    more files are hashed. Any other error of the block may come from a changed file, whose InputError then replaces it.
     """
     global _read_log
     former, _read_log = _read_log, _ReadLog()
@@ -126,7 +126,10 @@ def _sha256(path: str) -> str:
 
 
 def hash_while_reading(file: Readable, path: Path) -> Readable:
-    """Wrap a file, open at its start, in a reader that checks the hash at the end."""
+    """Return a reader of `file` that checks or collects the file's hash at its end.
+
+    `file` must be positioned at its start. Outside blocks of `verify_reads` and `collect_hashes`, return `file` itself.
+    """
     return file if _read_log is None and _collected_hashes is None else _HashingReader(file, path)
 
 

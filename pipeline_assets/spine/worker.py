@@ -177,7 +177,7 @@ def _hide_main() -> Iterator[None]:
 def start_process(
     method: str, target: Callable[..., None], *arguments: object, name: str | None = None
 ) -> StartedProcess:
-    """Start a process that runs `target` with one end of a pipe, by `spawn` or `fork`.
+    """Start a process by `spawn` or `fork`; it runs `target` with one end of a pipe.
 
     A process started by `spawn` does not import the main module, since a script may start a build when imported.
     """

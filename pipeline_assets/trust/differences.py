@@ -103,7 +103,7 @@ def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, checks_sealed_fi
 
 
 def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[VersionChange]:
-    """List the versions that differ from a provenance, in the order of `current`."""
+    """List the versions in `current` that differ from the versions in a provenance."""
     sealed = recorded_versions(provenance)
     changes = (VersionChange(name, sealed.get(name), version) for name, version in current.items())
     return [change for change in changes if change.sealed != change.current]

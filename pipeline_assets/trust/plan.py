@@ -51,7 +51,7 @@ class CapacityCheck:
 def check_disks(root: Path, cache_folder: Path, bytes_to_write: int, bytes_to_fetch: int) -> list[CapacityCheck]:
     """Compare the free bytes of each disk with the bytes that a build needs.
 
-    The data root needs `bytes_to_write`, the hub cache `bytes_to_fetch`. If they share a disk, they need the sum on it.
+    The data root needs `bytes_to_write`, the hub cache `bytes_to_fetch`. If both are on one disk, it must have the sum.
     """
     (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache_folder)
     if device == cache_device:
@@ -86,8 +86,8 @@ class HubSample:
 class ArtifactPlan:
     """Plan of one artifact.
 
-    If `is_kept_if_equal`, it is stale only because inputs are missing or damaged: a build keeps it if the rebuilt
-    inputs are equal to the earlier ones.
+    If `is_kept_if_equal`, the artifact is stale only because inputs are missing or damaged: a build keeps the artifact
+    if the rebuilt inputs are equal to the earlier ones.
     """
 
     status: ArtifactStatus
@@ -121,7 +121,7 @@ class RecipePlan:
     disk_checks: Sequence[CapacityCheck]  # empty if everything is built
     mixture: MixtureEstimate | None = None  # of the first packed set to build; None if no source size is known
     kept_bytes: int = 0  # estimate of the work that a build with `keep_work` keeps for the next version
-    # Estimated tokens that all segments need of a corpus beyond those it has, by corpus.
+    # By corpus: estimated tokens that all segments need, minus the tokens of the corpus.
     missing_segment_tokens: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -224,8 +224,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
 
     Raises:
         UsageError: The folder has no artifact, or this program cannot build a kind or its stage version.
-        InputError: An input is missing, damaged or cannot be fetched, the removal list lacks entries that a build
-            applied, a build fails, or the sealed artifact was replaced.
+        InputError: An input is missing, damaged or cannot be fetched; the removal list lacks entries that a build
+            applied; a build fails; or the sealed artifact was replaced.
     """
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)
     removal_list = read_removals(run.root, applied_positions(step.manifest for step in plan.steps))

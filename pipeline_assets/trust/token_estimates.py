@@ -25,7 +25,7 @@ def plan_mixture(
 def missing_segment_tokens(
     segments: Target, bytes_by_folder: Mapping[Path, float], built_manifests: Mapping[Path, Manifest | None], root: Path
 ) -> dict[str, int]:
-    """Return how many tokens segments lack, by corpus; omit corpora with enough."""
+    """Return the missing tokens of each corpus that has too few for the segments."""
     from pipeline_assets.corpus.shards.recipe import SegmentsRecipe  # loads what `--help` does not need
 
     needed, missing = SegmentsRecipe.from_content(segments.recipe).tokens_by_corpus(), dict[str, int]()
@@ -42,7 +42,7 @@ def missing_segment_tokens(
 def _estimate_tokens(
     target: Target, bytes_by_folder: Mapping[Path, float], built_manifests: Mapping[Path, Manifest | None]
 ) -> dict[str, int]:
-    """Estimate the tokens of each source upstream of a target; omit unknown sizes.
+    """Estimate the tokens of each upstream source; omit sources of unknown size.
 
     The size of a source is the text bytes in its manifest or, without a manifest, its stored bytes.
     """

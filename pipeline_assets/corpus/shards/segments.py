@@ -29,7 +29,7 @@ _SEGMENTS_KEY = RecipeKey("segments")
 
 
 class ShardRows(msgspec.Struct, frozen=True):
-    """Rows [first, stop) of a shard file, numbered in the file, and the file's sha256."""
+    """Rows [first, stop) of a shard file, counted from its start, and its sha256."""
 
     file: str
     rows: tuple[int, int]
