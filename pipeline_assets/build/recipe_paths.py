@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.key_types import is_name
+from pipeline_assets.spine.key_types import DOTS, MAX_NAME, NAME_PATTERN
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
@@ -45,7 +45,7 @@ def read_named_recipe(path: Path) -> dict[str, object]:
     """
     values = read_yaml(path)
     name = values.get("name")
-    if isinstance(name, str) and is_name(name.lower()) and name.lower() != path.stem:
+    if isinstance(name, str) and _is_name(name.lower()) and name.lower() != path.stem:
         fix = f"rename the file to {name.lower()}.yaml, or run it by its path: artifacts are named after `name`"
         raise UsageError(f"the file name is {path.stem}, but `name` is {name}", locate_key(path, ["name"]), fix)
     return values
@@ -65,3 +65,8 @@ def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, s
             if not target.is_external:
                 names |= {str(target.folder): recipe.name, str(root / target.folder): recipe.name}
     return names
+
+
+def _is_name(text: str) -> bool:
+    """Check whether a text obeys the rules of the type `Name`."""
+    return bool(NAME_PATTERN.fullmatch(text)) and DOTS not in text and len(text) <= MAX_NAME

@@ -32,12 +32,6 @@ DOTS, DOTS_RULE = "...", "must not contain `...`, which is a range in Dagster's 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _NAME_RULE = "must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit"
 
-
-def is_name(text: str) -> bool:
-    """Check whether a text obeys the rules of `Name`."""
-    return bool(NAME_PATTERN.fullmatch(text)) and DOTS not in text and len(text) <= MAX_NAME
-
-
 Name = Annotated[
     str,
     text_rule(NAME_PATTERN.fullmatch, _NAME_RULE),

@@ -6,9 +6,10 @@ every finished shard.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.shard import Shard
 from pipeline_assets.spine.staging import Receipt, StagingView
 from pipeline_assets.spine.verified_reads import collect_hashes
 
@@ -42,18 +43,6 @@ def number_shards(groups: Iterable[T]) -> list[tuple[str, T]]:
 
 
 KILLED_WORKER = "killed_worker"
-
-
-class Shard(Protocol):
-    """Unit of parallel work, which must be picklable."""
-
-    @property
-    def name(self) -> str:
-        """Name of the output, unique in its stage."""
-
-    @property
-    def rows(self) -> int:
-        """Number of input rows; 0 disables the search for poison rows."""
 
 
 S = TypeVar("S", bound=Shard)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from pipeline_assets.spine.stage import Shard, Window
+from pipeline_assets.spine.shard import Shard
+from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 

@@ -18,7 +18,8 @@ from unittest import mock
 from forked_workers import forked_here
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.stage import Shard, Window, Work
+from pipeline_assets.spine.shard import Shard
+from pipeline_assets.spine.stage import Window, Work
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 Action = Callable[[], object]

@@ -8,7 +8,8 @@ from pipeline_assets.corpus.readers.local import Piece
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.stage import Shard, Work, group_by_size, number_shards
+from pipeline_assets.spine.shard import Shard
+from pipeline_assets.spine.stage import Work, group_by_size, number_shards
 from pipeline_assets.spine.staging import Receipt, StagingDir
 
 NORMALIZE_STAGE = StageVersion("normalize", 3)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pipeline_assets.corpus.readers.column_recipe import ColumnChoice, column_fix
 from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, Row, utf8_fault
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
+from pipeline_assets.corpus.readers.stdlib_times import to_stdlib_times
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 
 # Invalid UTF-8 or an offset beyond a day (ValueError), an unknown time zone, a time outside Python's range.
@@ -78,7 +79,7 @@ def column_values(column: pa.Array) -> list[Any]:
         values = [_read_value(scalar) for scalar in column]
     if str(column.type).count("<") > MAX_NESTING:
         values = [value if is_nested_within(value) else NESTED_TOO_DEEP for value in values]
-    return [_to_stdlib_times(value) for value in values] if "[ns" in str(column.type) else values
+    return [to_stdlib_times(value) for value in values] if "[ns" in str(column.type) else values
 
 
 def faults_by_row(columns: Sequence[list[Any]]) -> dict[int, Fault]:
@@ -100,20 +101,6 @@ def _read_value(scalar: pa.Scalar) -> Any:
         return utf8_fault(error)
     except _VALUE_ERRORS as error:
         return Fault("unreadable_value", one_line(error))
-
-
-def _to_stdlib_times(value: Any) -> Any:
-    """Convert pandas times, also in lists and dicts, to standard types or text."""
-    match type(value).__name__:
-        case "list" | "tuple":
-            return [_to_stdlib_times(item) for item in value]
-        case "dict":
-            return {key: _to_stdlib_times(item) for key, item in value.items()}
-        case "Timestamp":
-            return str(value) if value.nanosecond else value.to_pydatetime()
-        case "Timedelta":
-            return str(value) if value.nanoseconds else value.to_pytimedelta()
-    return value
 
 
 def convert_batch(batch: pa.RecordBatch) -> Iterator[Row]:
