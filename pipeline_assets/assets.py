@@ -145,7 +145,7 @@ def build_asset(
 def _build_artifact(
     context: dg.AssetExecutionContext, key: dg.AssetKey, recipe: Recipe, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build an artifact and yield its events; yield nothing if it waits for inputs."""
+    """Build an artifact and yield its events; nothing if the target waits for inputs."""
     upstream_keys = {dep.asset_key for dep in context.assets_def.get_asset_spec(key).deps}
     selected = context.job_def.asset_layer.selected_asset_keys
     builds_inputs = not upstream_keys.isdisjoint(selected)
@@ -166,7 +166,7 @@ def _build_artifact(
 def _selected_targets(
     recipe: Recipe, key: dg.AssetKey, own: Target, selected_keys: Collection[dg.AssetKey]
 ) -> Iterator[Target]:
-    """Yield the targets that a Dagster run with `own` builds, upstream first.
+    """Yield `own` and the targets that its Dagster run also builds, upstream first.
 
     `key` is the asset of `own`. A target other than `own` is left out if it reads an artifact that another recipe
     builds: the run may build that artifact first.
@@ -229,7 +229,7 @@ def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: P
 
 
 def _has_other_partition(partition: str | None, target: Target) -> bool:
-    """Check whether a target or one upstream has a partition other than `partition`."""
+    """Check whether a target, or any target upstream of it, has another partition."""
     is_other = target.partition not in (None, partition)
     return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
 

@@ -132,7 +132,7 @@ def _list_assets(requested: _RequestedTargets, root: Path, recipe_names: Collect
 
 
 def _fingerprint(assets: Sequence[_TrackedAsset], root: Path, failed_runs: Sequence[dg.RunRecord]) -> str:
-    """Hash everything on which events depend, such as digests and times of checks."""
+    """Hash everything on which events depend, such as digests and check times."""
     lines = [read_removals(root).positions[-1], *(record.dagster_run.run_id for record in failed_runs)]
     for entry in assets:
         checked_at, view = 0, entry.view

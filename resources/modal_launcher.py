@@ -57,7 +57,7 @@ class ModalLauncherFactory:
             raise refusal
 
     def _remaining_work(self, work: ScoreWork, finished_shards: int) -> tuple[int, int]:
-        """Return the estimated tokens and the number of a split's unfinished shards."""
+        """Return the unfinished shards' estimated tokens, and the number of these shards."""
         shards = -(-work.rows // work.recipe.shard_rows)  # rounded up
         remaining = max(shards - finished_shards, 0)
         return work.text_bytes // BYTES_PER_TOKEN * remaining // max(shards, 1), remaining

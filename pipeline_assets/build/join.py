@@ -1,7 +1,7 @@
 """Builds of a recipe by several processes, on any machines that share a data root.
 
-Each process builds artifacts that no other process has locked. Locks are the only coordination: the processes need
-neither numbers nor a queue, and any of them may start late or die.
+Each process builds artifacts that no other process has locked. Locks are the only coordination: the processes are
+not numbered, there is no queue, and any of them may start late or die.
 """
 
 import contextlib

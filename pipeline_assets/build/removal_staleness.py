@@ -27,7 +27,7 @@ def has_listed_rows(root: Path, manifest: Manifest) -> bool:
 
 
 def count_compared_entries(removals: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
-    """Count the removal-list entries that the build applied or `forget` compared."""
+    """Count the removal-list entries that the build applied or that `forget` compared."""
     return max(map(removals.count_before, (manifest.provenance.get(REMOVALS_KEY), comparison.position)))
 
 

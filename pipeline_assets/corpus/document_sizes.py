@@ -1,6 +1,6 @@
 """Sizes of a source's documents, to detect a file that should have been split.
 
-If a file with a document per line is read as a single document, this document is thousands of times larger than others.
+If a file with one document per line is read as a single document, that document is thousands of times the usual size.
 Such a document causes a warning, not an error: its text is complete, and only boundaries are missing.
 """
 

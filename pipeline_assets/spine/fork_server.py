@@ -119,7 +119,7 @@ os.register_at_fork(after_in_child=_forget_server_in_child)
 
 
 def forking_starter(work: Work[Any], warm_up: WarmUp, max_growth_bytes: int) -> worker.Starter:
-    """Return a function that forks a worker of a stage from the server.
+    """Return a function that lets the server fork a worker for a stage.
 
     The function replaces a dead server once. If the new server dies, too, the function raises RetryableError. Errors of
     the warm-up are also raised.

@@ -20,7 +20,7 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines, compressed like `write_txt`; return their number."""
+    """Write documents as JSON lines, compressed as in `write_txt`; return the count."""
     return _write_converted(corpus, path, lambda lines: lines)
 
 

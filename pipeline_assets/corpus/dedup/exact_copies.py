@@ -31,7 +31,7 @@ class ExactCopies:
 
 
 def find_exact_copies(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> ExactCopies:
-    """Find the exact copies in the corpus from its sketches."""
+    """Find the exact copies in the corpus, using the sketches of its documents."""
     runs: Runs = []
     if dedup.recipe.mode != "near":
         seen_runs = tuple(store.hashes for store in dedup.seen_stores)
@@ -51,7 +51,7 @@ def divide_keys_by_memory(dedup: DedupRun, runs: Runs, seen_runs: Sequence[SeenR
 
 
 def find_copies_in_range(key_range: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
-    """Find the exact copies of earlier documents in a range of text hashes.
+    """Find the exact copies of earlier documents, for one range of text hashes.
 
     The original has the lowest priority among the documents with its hash. It may be in a signature store.
 

@@ -189,7 +189,7 @@ def verify_pairs(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Find the edges in a range of pairs: pairs whose similarity reaches `threshold`.
+    """Find the edges (similarity of at least `threshold`) in a range of pairs.
 
     A document may have pairs with many earlier documents. Only its first `max_compared` pairs, in the order of
     priorities, are compared; None sets no limit. About `max_shingles` shingles are in memory at a time.

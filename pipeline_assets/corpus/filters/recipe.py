@@ -1,7 +1,7 @@
 """Recipe sections of the filters for one source.
 
-No filter runs by default, because no threshold suits all languages and sources: an English ratio of ASCII characters
-would empty a Japanese source, and so would a minimum number of words between spaces.
+No filter runs by default, because no threshold suits all languages and sources: a minimum ratio of ASCII characters
+that suits English would empty a Japanese source, and so would a minimum number of words between spaces.
 """
 
 import re

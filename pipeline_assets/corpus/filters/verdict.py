@@ -66,7 +66,7 @@ def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> No
 def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> FilterVerdict:
     """Evaluate all filters of `build_filters` on a document.
 
-    Raise UsageError and InputError for the reasons that `filter_corpus` names, except for those that concern a whole
+    Raise UsageError and InputError for the reasons that `filter_corpus` names, except reasons that concern a whole
     corpus or the custom step.
     """
     candidate = Candidate(text.encode("utf-8"), meta)

@@ -128,7 +128,7 @@ def _normalise_shards(
     warm_up: WarmUp,
     removals: Removals,
 ) -> list[Receipt]:
-    """Normalise shards without the rows on the removal list.
+    """Normalise shards, leaving out the rows that are on the removal list.
 
     A shard with such rows is normalised twice: the first pass finds them, the second omits them.
     """
@@ -156,7 +156,7 @@ def _has_listed_row(path: Path, removals: Removals) -> bool:
 
 
 def _nested_counts(counts: Mapping[str, int], key: str) -> dict[str, int]:
-    """Return the counts whose names begin with `key/`; remove this prefix."""
+    """Return the counts whose names begin with `key/`, by the rest of the name."""
     return {name.removeprefix(f"{key}/"): count for name, count in counts.items() if name.startswith(f"{key}/")}
 
 

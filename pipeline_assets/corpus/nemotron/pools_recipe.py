@@ -178,7 +178,7 @@ def parse_condition(condition: str) -> "pl.Expr":
 
 @functools.cache
 def _example_row() -> "pl.DataFrame":
-    """Return a row on which the types of conditions are checked."""
+    """Return a one-row table, used to type-check conditions."""
     import polars as pl
 
     # polars compares some types only if a value exists, so lists have one.
@@ -199,7 +199,7 @@ def condition_columns(conditions: Iterable[str]) -> list[str]:
 
 
 def needed_columns(conditions: Iterable[str]) -> list[str]:
-    """List the columns of every condition that fails for a row without values, sorted."""
+    """List the columns of conditions that a row without values does not meet, sorted."""
     return condition_columns(sql for sql in conditions if not condition_mask(_example_row(), sql)[0])
 
 

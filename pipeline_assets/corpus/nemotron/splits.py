@@ -4,8 +4,8 @@ Files, columns and row counts are read at the pinned revision. Rules (see "Files
 
 1. The `configs` of the card's YAML name the files of each split. If several configs have splits of the same name, each
    of these splits is named after its config: `<config>` if the config has one split, else `<config>_<split>`.
-2. If the card names no files, or only the folder of a config (`data_dir`), a file belongs to the split that the file
-   name contains.
+2. If the card names no files, or only the folder of a config (`data_dir`), a file belongs to the split whose name
+   is in the file's name.
 3. If a split has JSON lines and Parquet files, only the JSON lines are read.
 """
 

@@ -203,7 +203,7 @@ def read_piece(
 def convert_site(
     staging: StagingDir, file: SourceFile, recipe: threads.SiteRecipe, bucket_bytes: int, settings: RunSettings
 ) -> ConvertedSource:
-    """Convert a site's dump: sort posts by question, then join those of each thread."""
+    """Convert a site's dump: sort posts by question, then join each thread's posts."""
     size = file.bytes if is_archive(file.path) else file.bytes // COMPRESSION_RATIO
 
     def limited_settings(shards: Sequence[object]) -> RunSettings:

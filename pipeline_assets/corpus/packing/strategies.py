@@ -225,7 +225,7 @@ def find_whole_row_draws(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np
 
 
 def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], new_row: int, empty_rows: int) -> int:
-    """Move into each empty row one piece of a row that has several pieces.
+    """Fill each empty row with one piece, taken from a row that has several.
 
     `order` is an argument of `assign_rows`; `document_rows` is its result, and is changed in place. Empty rows are
     numbered from `new_row`. Return the number of rows that remain empty.
@@ -281,7 +281,7 @@ def _build_segments(
     lengths: NDArray[np.int32],
     seq_len: int,
 ) -> Segments:
-    """Build the segments of consecutive rows of the packed set from `first_row` on.
+    """Build the segments of consecutive rows, starting at the set's row `first_row`.
 
     `rows` has the numbers of these rows before the shuffle. If n < `len(whole_row_draws)`, draw `whole_row_draws[n]`
     fills row n. Otherwise the draws of row n begin in `draws` at `starts[n - len(whole_row_draws)]`. `starts` and
@@ -308,7 +308,7 @@ def _build_segments(
 
 
 def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segments]:
-    """Pack draws one after the other; the sum of `lengths` is a multiple of `seq_len`.
+    """Pack draws one after the other; `lengths` must sum to a multiple of `seq_len`.
 
     `lengths` has each draw's token count, in packed order. Segments are yielded in blocks, which may end within a row.
     """

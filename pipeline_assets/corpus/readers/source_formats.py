@@ -35,7 +35,7 @@ def strip_compression_suffix(name: str) -> str:
 def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
     """Detect a file's format from its name, compressed or not; None if unknown.
 
-    `text_endings` are lower-case endings of further text files, with priority over `FORMATS` (for example `.html`).
+    `text_endings` are lower-case endings of further text files, such as `.html`; they have priority over `FORMATS`.
     """
     name = strip_compression_suffix(name).lower()
     if name.endswith(tuple(text_endings)):

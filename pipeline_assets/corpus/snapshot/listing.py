@@ -12,7 +12,7 @@ from pipeline_assets.spine.engine import RunSettings
 
 
 def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, settings: RunSettings) -> BuildResult:
-    """Fetch a sample; return a result with the files and row groups as inputs."""
+    """Fetch a sample; return a result whose inputs are the files and row groups."""
     plan, _, fetched = fetch_snapshot(hub, recipe, settings)
     counts = {"files": plan.file_count, "row_groups": len(plan.pieces), "rows": plan.rows}
     inputs = hub_inputs(recipe, plan)
