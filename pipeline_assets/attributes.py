@@ -61,7 +61,7 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recip
 
 
 def _owners_and_tags() -> dg.AssetSpec:
-    """Return a spec with owners and tags, or with the default owner if any is invalid."""
+    """Return a spec with owners and tags; if one is invalid, just the default owner."""
     owners = _read_list_variable(OWNERS_VARIABLE) or [_DEFAULT_OWNER]
     entries = (entry.partition("=") for entry in _read_list_variable(TAGS_VARIABLE))
     tags = {name.strip(): value.strip() for name, _, value in entries}

@@ -142,7 +142,7 @@ _LICENCE_TABLE_ASSET = ExternalAsset(
 def invalid_file_assets(
     recipe_errors: Mapping[str, InputError], schedule_errors: Sequence[InputError]
 ) -> Iterator[dg.AssetSpec]:
-    """Yield an asset with the errors of each invalid recipe, and one for schedules."""
+    """Yield an asset for each invalid recipe and one for schedules, with their errors."""
     errors_by_name = {to_one_line(name): [error, *error.others] for name, error in recipe_errors.items()}
     if schedule_errors:  # a recipe file may be called `schedules.yaml.yaml`
         errors_by_name.setdefault("schedules.yaml", []).extend(schedule_errors)

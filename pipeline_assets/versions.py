@@ -58,7 +58,7 @@ def asset_key(kind_name: str, recipe_name: str) -> dg.AssetKey:
 def shown_asset_key(kind_name: str, recipe_name: str, recipe_names: Collection[str]) -> dg.AssetKey:
     """Return the key of the asset that shows the artifacts of a kind and a recipe.
 
-    `recipe_names` names all recipes. A dated version of a recipe is shown as a partition of that recipe's asset.
+    `recipe_names` lists all recipes. A dated version of a recipe is shown as a partition of that recipe's asset.
     """
     version = parse_version(recipe_name, recipe_names)
     return asset_key(kind_name, recipe_name) if version is None else version.key(kind_name)
@@ -85,7 +85,7 @@ def parse_partition(partition: str) -> tuple[str | None, str]:
 def version_partition_mapping(
     source_pairs: Sequence[tuple[str | None, str | None]], source_mapping: dg.PartitionMapping | None
 ) -> dg.PartitionMapping | None:
-    """Return the partition mapping between two assets of one recipe's versions.
+    """Return the mapping between two assets that are partitioned by recipe version.
 
     `source_pairs` has a pair for each dependency: the sources of the upstream and the downstream artifact. A source is
     None if its artifact covers all sources. If no artifact has a source, return None, which means Dagster's default

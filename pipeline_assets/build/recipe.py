@@ -98,7 +98,7 @@ class Recipe(RecipeSection):
     def from_file_values(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """Return the recipe with the values of a file.
 
-        Raise UsageError, which lists all unknown keys, invalid values and contradictions with their lines. Missing
+        Raise UsageError, which lists all unknown keys, invalid values and contradictions, each with its line. Missing
         local folders are errors only if the data root `root` is set.
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")

@@ -39,7 +39,7 @@ _COMPARISONS_FORMAT = MetadataFormat(
 
 
 def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
-    """Read the comparisons by artifact digest; empty before the first `forget`."""
+    """Read the comparisons by artifact digest; none exist before the first `forget`."""
     try:
         return _COMPARISONS_FORMAT.read(root / _COMPARISONS_PATH)
     except (FileNotFoundError, NotADirectoryError):
@@ -47,7 +47,7 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Map each removal-list position that a build recorded to an artifact's name.
+    """Return an artifact's name for each removal-list position that a build recorded.
 
     A build records the position up to which it applied the list. If several artifacts have the same position, only
     one of them is named. Pulled artifacts are skipped.

@@ -67,7 +67,7 @@ class BuildOptions(BuildFlags):
     out_dir: OutDir = Path("data")
 
     def with_absolute_root(self) -> Self:
-        """Return the options with an absolute data root, as `resolve_data_root` does."""
+        """Return the options with the data root made absolute by `resolve_data_root`."""
         return replace(self, out_dir=resolve_data_root(self.out_dir, "--out-dir"))
 
     @functools.cached_property

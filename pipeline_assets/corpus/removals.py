@@ -39,7 +39,7 @@ class Removals:
 
     Attributes:
         secret: Key of the hashes.
-        entries: Selector of each entry by hash, in the order of the list.
+        entries: Map from the hash of each entry to its selector, in the order of the list.
         positions: Position before the first entry, then the position after each entry. A position is the hash of all
             entries of the list up to this point; the start of the list has the position "".
     """

@@ -1,4 +1,4 @@
-"""Builder that has the lock on an artifact, as described in the lock file."""
+"""Builder that has the lock on an artifact, according to the lock file."""
 
 import datetime
 import socket

@@ -96,7 +96,7 @@ def check_rejects(
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
     `max_fraction` is a decimal string. Until all rows are read, `row_count` is the planned number of rows.
-    Unless `max_fraction` is 0, up to `floor` rejects are always accepted, but never more than a third of the rows. The
+    Unless `max_fraction` is 0, up to `floor` rejects are accepted anyway, but at most a third of the rows. The
     message counts `rejects` by reason, and shows the first five. `format_advice` gets the first reject, or None if
     `rejects` is empty, and returns the beginning of the error's fix.
     """

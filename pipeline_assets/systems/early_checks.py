@@ -29,7 +29,7 @@ from pipeline_assets.systems.scoring import missing_split_error, splits_of_pools
 def check_before_build(recipe: Recipe, targets: Sequence[Target], run: Run) -> None:
     """Raise InputError if the build of a target is known to fail later.
 
-    `targets` belong to the recipe. Those that would be skipped because they lack an input are not checked.
+    `targets` belong to the recipe. Targets that would be skipped because they lack an input are not checked.
     """
     to_build = [target for target in targets if not lacks_input(target, targets, run.root)]
     if not run.replace:

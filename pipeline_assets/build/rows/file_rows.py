@@ -171,7 +171,7 @@ class FileRows(RowStore):
         return UpstreamRow(self, self.row_number(part.shard, part.shard_row))
 
     def upstream_row_for_source(self, file: str, source_row: int) -> UpstreamRow:
-        """Return this artifact's row that came from a source row; it must have one."""
+        """Return the artifact's row that came from a source row; such a row must exist."""
         match = self.find_by_source(file, source_row)
         assert match is not None, "the downstream part came from a row of this artifact"
         return UpstreamRow(self, match[0])

@@ -27,7 +27,7 @@ class TextSource:
 
 @dataclass(frozen=True)
 class SourceListing:
-    """Artifact that lists the files of a source, with the corpus read from them."""
+    """Listing of a source's files, and the corpus that was read from these files."""
 
     artifact: Artifact  # raw pin or snapshot whose manifest lists the files
     corpus: Artifact  # read from these files, before any filter

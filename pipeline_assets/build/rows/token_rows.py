@@ -120,7 +120,7 @@ class PackedRows(TokenRowStore):
             yield Part(*place, "", first, segment.start, segment.length)
 
     def _segment_draws(self, segments: list[Segment]) -> list[DocumentDraw]:
-        """Return the draw of each segment's document; if there are several, the last one."""
+        """Return the last draw of each segment's document."""
         lines = find_document_draws(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}
         try:

@@ -1,8 +1,8 @@
 """Sandbox for chat templates, which are untrusted programs.
 
 A rendered text equals the result of `apply_chat_template` in transformers, whose Jinja environment is reproduced here.
-A template cannot read files or the clock. If a template takes too many steps for a row, the row is refused. If it takes
-too much time or memory, the build stops, because both depend on the machine.
+A template cannot read files or the clock. If a template takes too many steps for a row, the row is refused. The
+build stops if a template takes too much time or memory, because both depend on the machine.
 """
 
 import contextlib

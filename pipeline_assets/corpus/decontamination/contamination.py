@@ -24,7 +24,7 @@ class Contamination:
     `best_item` is the number of the item that has the largest fraction of its n-grams in the document; on ties, the
     lowest number.
     `is_removed` is a mask of the words to remove, shape (words,): the words of the items' n-grams. If documents are
-    cut, it also marks the margins around these words, and n-grams that appear where a cut joins two texts.
+    cut, the mask includes the margins around these words, and n-grams that appear where a cut joins two texts.
     """
 
     document_index: int  # in its batch
@@ -64,7 +64,7 @@ def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe
 def _words_to_remove(
     words: Words, matches: NgramMatches, item_numbers: NDArray[np.int64], index: ItemIndex, cut: CutRecipe | None
 ) -> NDArray[np.bool_]:
-    """Return a mask of the words to remove, as in `Contamination`.
+    """Return a mask of the words to remove, see `Contamination.is_removed`.
 
     With a `CutRecipe`, the remaining text is searched again after each cut, because the words on both sides of a cut
     may form a new n-gram. Cutting ends when the remaining text contains no n-gram of the items found so far.

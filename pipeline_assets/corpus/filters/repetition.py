@@ -11,8 +11,8 @@ Where the paper is silent, these rules apply:
 
 - Only characters of words are compared and counted, so all fractions of characters have one denominator.
 - A duplicate is a copy of something earlier in the document: the first occurrence is not a duplicate.
-- All occurrences of the most frequent n-gram count, if it occurs at least twice. If several n-grams are equally
-  frequent, only the first counts.
+- If the most frequent n-gram occurs at least twice, all its occurrences are counted. If several n-grams are equally
+  frequent, only the first of them is counted.
 - Words are equal only if all characters are equal, including case and punctuation.
 
 datatrove 0.10 differs. It uses spaCy's tokens as words, counts spaces except in duplicate n-grams, and accepts a most

@@ -21,7 +21,7 @@ def to_chat_messages(
     splits_parts: bool = False,
     calls_by_reply: Mapping[int, int] | None = None,
 ) -> tuple[list[ChatMessage], list[dict[str, int]]]:
-    """Convert Harmony messages to chat messages; return also the sources of the parts.
+    """Convert Harmony messages to chat messages; also return the sources of the parts.
 
     Args:
         messages: Messages of one conversation, in order.

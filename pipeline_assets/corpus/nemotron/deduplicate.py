@@ -111,7 +111,7 @@ def _removed_prompts(decontaminated: Artifact | None) -> Iterator[Reject]:
 def _write_by_shard(
     staging: StagingDir, folder_name: str, shard_numbers: Iterable[str], rows: Iterable[tuple[str, object]]
 ) -> Iterator[Path]:
-    """Write (shard number, row) pairs, sorted by number; yield a work file per shard."""
+    """Write and yield a work file per shard; `rows` must be sorted by shard number."""
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group = next(waiting, None)
     for name in shard_numbers:

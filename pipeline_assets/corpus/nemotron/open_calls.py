@@ -59,7 +59,7 @@ class OpenCalls:
         return messages
 
     def reserve(self, replies: Iterable[Row]) -> None:
-        """Reserve the calls that `replies` name; drop all earlier reservations."""
+        """Reserve the calls that are named in `replies`; drop all earlier reservations."""
         claims = (self._claimed_key(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
         self._claims = Counter(claim for claim in claims if claim is not None)
 
@@ -111,9 +111,9 @@ class OpenCalls:
         return self._first_open(None)
 
     def _first_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the first open call; None without one.
+        """Return the index of the first open call, or None if no call is open.
 
-        If `key` is set, only calls with this key count.
+        If `key` is set, calls without this key are ignored.
         """
         if not (waiting := self._waiting[key]):
             return None

@@ -172,7 +172,7 @@ def drop_reason(row: _StoredRow, rules: PromptRules) -> tuple[str, str] | None:
 
 
 def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
-    """Render `system` without and with the line on tools; return () if it is None."""
+    """Render `system` without and with the line on tools; () if `system` is None."""
     if system is None:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
@@ -182,7 +182,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
 
 
 def remove_system_message(text: str, prefixes: Sequence[str]) -> str:
-    """Return a text without its system message, if it starts with one of `prefixes`."""
+    """Remove the system message from a text that starts with one of `prefixes`."""
     return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
 

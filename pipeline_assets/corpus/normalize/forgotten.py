@@ -24,7 +24,7 @@ def forget_documents(
 ) -> dict[str, Receipt]:
     """Drop documents on the removal list; return the receipts of all shards.
 
-    `receipts` and the result map shard names, in manifest order, to receipts of `ShardWriter`.
+    Both `receipts` and the result have a receipt of `ShardWriter` for each shard name, in manifest order.
     """
     kernel = functools.partial(_forget_in_shard, removals=removals, zstd_level=settings.zstd_level)
     files = {name: staging.path(receipt.files[0].path) for name, receipt in receipts.items()}

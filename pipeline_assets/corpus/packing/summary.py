@@ -13,8 +13,8 @@ from pipeline_assets.spine.artifact import Artifact, Verdict
 def summarize_packed(packed: Artifact) -> dict[str, Any]:
     """Return the counts of a packed set for its report.
 
-    `cut_documents` is the number of draws that are not whole in one row, and `cut_share` their share of all draws; both
-    are also in `by_source`. `license_tokens` has the licence with the most tokens first.
+    `cut_documents` is the number of draws that are not whole in one row; `cut_share` is their share of all draws. Both
+    are also in `by_source`. `license_tokens` begins with the licence that has the most tokens.
     """
     identity = packed.manifest.identity
     counts, rules = identity.counts, identity.recipe["pack"]

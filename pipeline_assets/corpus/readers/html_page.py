@@ -66,8 +66,8 @@ def _python_encoding(label: str) -> str:
 def _is_too_deep(page: str) -> bool:
     """Check whether more than `_MAX_DEPTH` elements of a page may be open at once.
 
-    An open formatting element, such as `<b>`, counts as ten elements. As in browsers, at most three of the open
-    formatting elements with equal names and attributes count.
+    An open formatting element, such as `<b>`, counts as ten elements. As in browsers, at most three open
+    formatting elements with equal names and attributes are counted.
     """
     if page.count("<") <= _MAX_DEPTH // _FORMATTING_DEPTH:
         return False

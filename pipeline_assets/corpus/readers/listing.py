@@ -1,4 +1,4 @@
-"""Listings of the input files of an artifact, made before the artifact is built."""
+"""Listings of an artifact's input files, made before the artifact is built."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -170,7 +170,7 @@ def _logit_scale(config: Any) -> float:
 
 @torch.inference_mode()
 def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
-    """Check a model on random rows; return it, set to pack rows if possible.
+    """Check a model on random rows; return the model, which packs rows if possible.
 
     Mean NLLs must be close to `_reference_nll`. Packed rows are tried if the recipe names no attention; if their scores
     are wrong, rows are padded. Raise InputError if padded rows fail, too, or need eager attention on a GPU.

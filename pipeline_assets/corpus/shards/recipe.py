@@ -34,7 +34,7 @@ class ShardsRecipe(RecipeSection):
     Attributes:
         seq_len: Tokens per row.
         rows_per_shard: Rows per file; the last file may have fewer.
-        dtype: Dtype of token ids; None for uint16 if every id of the vocabulary fits, else int32.
+        dtype: Dtype of token ids. Default (None): uint16 if it can hold every id of the vocabulary, otherwise int32.
     """
 
     seq_len: SeqLen = 2048
@@ -79,7 +79,7 @@ class SegmentsRecipe(RecipeSection):
         return list(dict.fromkeys(name for segment in self.segments for name in segment.weights))
 
     def tokens_by_corpus(self) -> dict[str, int]:
-        """Return the tokens that all segments need of each corpus, rounded down."""
+        """Return the total tokens that the segments need, by corpus, rounded down."""
         shares = [
             (name, segment.tokens * Fraction(share))
             for segment in self.segments

@@ -102,7 +102,7 @@ def convert_shard(
 def _convert_parquet(
     fetched_piece: FetchedPiece, window: Window, recipe: SnapshotRecipe, converter: RowConverter, writer: ShardWriter
 ) -> Iterator[DocumentOrReject]:
-    """Yield the Documents and rejects of a Parquet piece, as `convert_lines` does."""
+    """Yield the Documents and rejects of a Parquet piece; count read and dropped rows."""
     group = fetched_piece.piece.group
     path, where = group.file.path, recipe.input_name(group.file.path)
     stop = np.iinfo(np.int64).max if window.stop is None else window.stop
@@ -126,7 +126,7 @@ def _convert_parquet(
 
 
 def _convert_kept(batch: pa.RecordBatch, kept: NDArray[np.bool_]) -> Iterator[Row]:
-    """Yield the rows of a batch that are kept, as `convert_batch` does."""
+    """Yield the kept rows of a batch in the form that `convert_batch` yields."""
     try:
         return convert_batch(batch.filter(bool_column(kept)))
     except pa.ArrowNotImplementedError:  # Arrow cannot filter views, such as `string_view`; it slices runs of kept rows
