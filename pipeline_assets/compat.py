@@ -67,7 +67,7 @@ def hub_request_hook() -> Callable[["httpx2.Request"], object]:
 
 
 def hub_client_factory() -> Callable[[], "httpx2.Client"]:
-    """Return `huggingface_hub`'s client factory, which its public API can only set."""
+    """Return `huggingface_hub`'s client factory; the public API can only replace it."""
     from huggingface_hub.utils import _http
 
     return _http._GLOBAL_CLIENT_FACTORY

@@ -30,7 +30,7 @@ _INTERVAL_S, _DAY_S = 60, 86_400
 
 
 class FreshnessChecks:
-    """Freshness checks of the assets of a scheduled recipe."""
+    """Freshness checks for the assets that a scheduled recipe builds."""
 
     def __init__(self, section: ScheduleSection, recipe: Recipe, root: Path) -> None:
         self._section, self._root, self._recipe = section, root, recipe

@@ -41,7 +41,7 @@ def recipe_path(name_or_path: str, root: Path) -> Path:
 def read_named_recipe(path: Path) -> dict[str, object]:
     """Return a recipe file's values; UsageError if `name` differs from the file name.
 
-    An invalid `name` is left to the checks of the recipe.
+    An invalid `name` raises no error here; the checks of the recipe report it.
     """
     values = read_yaml(path)
     name = values.get("name")

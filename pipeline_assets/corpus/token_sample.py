@@ -62,7 +62,7 @@ class SampleSums(NamedTuple):
     def relative_error(self) -> float:
         """Return the 95 % margin of error of the token count, as a share of the count.
 
-        Independent draws are assumed: Särndal, Swensson, Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
+        Draws are assumed independent; see Särndal, Swensson, Wretman, Model Assisted Survey Sampling, 1992, ch. 5.6.
         """
         ratio = self.weighted_tokens / max(self.weighted_bytes, 1)
         variance = self.tokens_squares - 2 * ratio * self.byte_token_products + ratio * ratio * self.bytes_squares

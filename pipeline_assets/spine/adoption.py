@@ -17,7 +17,7 @@ def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
     """Rename the newest staging directory with the plan `plan_bytes` to `folder`.
 
     Nothing is renamed if `folder` exists, or if no directory has this plan. All other staging directories are removed,
-    as are files in `folder` that no valid receipt names. An earlier builder that still runs can no longer seal.
+    and so are files in `folder` that no valid receipt names. An earlier builder that still runs can no longer seal.
     """
     for other in reversed(staging_folders(target)):
         if not folder.exists() and _PLAN_FORMAT.has_content(other / PLAN_FILE, plan_bytes):

@@ -16,7 +16,7 @@ _KEY_IN_TEXT = re.compile(r"(?<!column )(?<!unknown key )(?<!got )`([a-z0-9_.]+)
 
 @dataclass(frozen=True)
 class RecipeKey:
-    """Recipe key that an error is about: dotted, with positions in lists from 0.
+    """Recipe key that an error is about: dotted, with list positions counted from 0.
 
     Errors print `file_and_line`, the key's place in the recipe file, or `name` if the place is unknown (empty).
     """

@@ -89,7 +89,7 @@ class Lineage:
         return downstream
 
     def find_by_digest(self, digest: str) -> Artifact | None:
-        """Find an artifact by digest, files unchecked; None if missing or unreadable."""
+        """Find an artifact by digest, but check no files; None if missing or unreadable."""
         folder = self.folder_for(digest)
         try:
             manifest = read_manifest(folder) if folder is not None else None

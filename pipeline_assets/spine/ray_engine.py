@@ -1,6 +1,6 @@
-"""Ray as an engine: jobs of a stage run as Ray tasks, on one node or on many.
+"""Ray as an engine, which runs the jobs of a stage on one or more nodes.
 
-Ray starts workers, chooses nodes and replaces dead workers; shards, receipts and resumption are as on one machine. All
+Ray starts workers, chooses nodes and replaces dead workers; shards, receipts and resumption work as without Ray. All
 nodes must have the same program, and the data root at the same path; each process checks both before it runs a job.
 Other nodes inherit only the variable `OPENBLAS_NUM_THREADS`. They need no token, since only this process uses a hub.
 """

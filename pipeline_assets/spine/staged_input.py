@@ -14,7 +14,7 @@ NOT_DIGESTED: Mapping[str, bool] = {"digested": False}
 
 @dataclass(frozen=True)
 class StagedInput:
-    """File that an earlier stage of the same build wrote, as the input of a task."""
+    """Input file of a task, written by an earlier stage of the same build."""
 
     path: Path = field(metadata=NOT_DIGESTED)
     sha256: str

@@ -148,7 +148,7 @@ class Stage2Recipe(Recipe):
         )
 
     def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
-        """Raise InputError if a filter, faiss, the trainer or tokenizer cannot be used."""
+        """Raise InputError if a filter, faiss, the trainer or the tokenizer is unusable."""
         targets, near = self.targets() if targets is None else targets, self.dedup.near if self.dedup else None
         early_checks.check_inputs(targets, root)
         early_checks.check_packages(self.sources, targets, root)

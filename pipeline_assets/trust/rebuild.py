@@ -3,8 +3,8 @@
 Targets are derived from manifests; no recipe file is read. The folder of a target is relative to the scratch folder if
 the target is rebuilt, and absolute if its sealed artifact is used.
 
-The scratch folder is `rebuilds/<name>.unfinished` in the data root. After a crash, the same rebuild by the same
-versions of the program and its libraries continues there. A kept rebuild's folder is renamed to `rebuilds/<name>`.
+The scratch folder is `rebuilds/<name>.unfinished` in the data root. After a crash, a rebuild continues there if it is
+repeated by the same versions of the program and its libraries. A kept rebuild's folder is renamed to `rebuilds/<name>`.
 No artifact depends on `rebuilds`, so the folder may be deleted.
 """
 

@@ -41,7 +41,7 @@ class FilesCheck:
 class HubCacheCheck(FilesCheck):
     """Comparison of the hub cache with manifests.
 
-    Tasks compare whole files with the hash in the hub's listing, and parts with hashes from the time of fetching.
+    Tasks compare a whole file with the hash in the hub's listing, and a part with the hash from when it was fetched.
     """
 
     whole_files: list[str] = field(default_factory=list)  # names of completely cached files

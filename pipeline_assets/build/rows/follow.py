@@ -32,8 +32,8 @@ class FollowedRow:
 def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedRow]:
     """Follow a source row into all artifacts that are derived from its file.
 
-    Raise InputError if no source lists the file, if no corpus was built from it (as for scored pools), or if an
-    artifact is damaged.
+    Raise InputError if no source lists the file, if no corpus was built from the file (scored pools are not corpora),
+    or if an artifact is damaged.
     """
     lineage = stores.lineage
     if lineage.manifest_errors:
@@ -154,7 +154,7 @@ def _follow_downstream(
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
-    All inputs of such an artifact are missing, and their kinds have no rows. If the kind of a missing input has rows,
+    All inputs of such an artifact are missing, and are of kinds without rows. If the kind of a missing input has rows,
     `find_unsearchable` reports the artifact instead.
     """
     lineage = stores.lineage
@@ -172,7 +172,7 @@ def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
 
 
 def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[RowStore, Fate]]:
-    """Yield a row's fate once for each downstream artifact, nearest artifacts first."""
+    """Yield a row's fate in each downstream artifact once, nearest artifacts first."""
     queue, seen = [row], set[Path]()
     while queue:
         row = queue.pop(0)

@@ -1,4 +1,4 @@
-"""Chat template of a model with its tokenizer, read as transformers reads them."""
+"""Chat template and tokenizer of a model, read in the same way as by transformers."""
 
 import datetime
 import functools

@@ -71,7 +71,7 @@ def resolve_edges(dedup: DedupRun, edge_runs: Runs, copies: ExactCopies, counts:
 def drop_near_duplicates(edge_tables: Iterable[pa.Table], dropped_bitmap: NDArray[np.uint8]) -> Iterator[pa.Table]:
     """Yield, per table of edges, a table of dropped documents, sorted by `number`.
 
-    Columns: the `number` of the dropped document; the priority, `first`, and the id, `first_id`, of its kept document;
+    Columns: `number` of the dropped document; `first` and `first_id`, the priority and id of its kept document; and
     `shared`, `shingles` and `other_shingles` as in `verify_pairs`. If several kept documents are similar, the row names
     the most similar one; ties go to the first edge. The dropped documents are added to `dropped_bitmap`.
     """

@@ -130,7 +130,7 @@ ColumnRules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.
 
 
 def first_failed_rules(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
-    """Find each row's first failed rule; return its index, or -1; shape (rows,)."""
+    """Return the index of the first rule that each row fails, or -1; shape (rows,)."""
     failed = np.full(batch.num_rows, -1, np.int8)
     for number, rule in enumerate(rules):
         failed[(failed < 0) & ~rule.passing_mask(batch)] = number

@@ -1,4 +1,4 @@
-"""Naive Bayes scores of languages, by compiled code and the tables of py3langid."""
+"""Naive Bayes scores of languages: compiled code that uses py3langid's tables."""
 
 import math
 from typing import NamedTuple

@@ -1,9 +1,9 @@
 """Decompression of files in blocks of bounded size.
 
 A file consists of one or more frames (gzip members, bzip2 or xz streams). A truncated frame is an error, and so is
-other data after a frame. The standard library's file objects ignore some of these errors.
+data that belongs to no frame. The standard library's file objects ignore some of these errors.
 
-`decompress` keeps one block and the format's window in memory, `align_to_lines` one block and the longest line.
+`decompress` holds one block and the format's window in memory; `align_to_lines` holds one block and the longest line.
 """
 
 import lzma

@@ -22,7 +22,7 @@ _STRING_TYPES = {*_NARROW_TYPES, pa.large_string(), pa.large_binary()}
 
 
 class ContentHash:
-    """Sha256 of a table's schema and values, independent of the storage in Parquet.
+    """Sha256 of a table's schema and values, regardless of how Parquet stores them.
 
     Row groups, compression, encodings and metadata do not change the hash. Blocks of 65,536 rows are hashed column by
     column: validity bits, then all values, with zeros for nulls. Dictionaries are decoded, all NaNs are equal, and
@@ -219,7 +219,7 @@ def _fill_nulls(array: pa.Array) -> pa.Array:
 
 
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """Return offsets (rows + 1,) and bytes of a column without nulls.
+    """Return the offsets, shape (rows + 1,), and bytes of a column without nulls.
 
     Offsets are positions in the full buffer; the bytes begin at the first of these positions.
     """

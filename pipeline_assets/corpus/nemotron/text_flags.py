@@ -27,7 +27,7 @@ _CONTROL_ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF
 
 
 def restore_latex(message: Message, counts: Counter[str]) -> Message:
-    r"""Restore and count LaTeX words such as `\boxed`; keep a call's message unchanged."""
+    r"""Restore and count LaTeX words such as `\boxed`; leave tool calls unchanged."""
     content, count = _BROKEN_LATEX.subn(lambda match: match.group().translate(_LATEX_ESCAPES), message.content)
     if message.is_call or not count:
         return message

@@ -13,7 +13,7 @@ _CHUNK_ROWS = 1 << 16
 
 
 def write_boundaries(staging: StagingDir, plan: PlanFiles) -> list[OutputFile]:
-    """Write boundaries.npy and boundary_offsets.npy, see `formats.memmap`."""
+    """Write boundaries.npy and boundary_offsets.npy; see `formats.memmap`."""
     row_starts = map_values(plan.row_starts, np.int64)
     with DurableFile(staging.path(memmap.BOUNDARIES_FILE)) as boundaries:
         write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))

@@ -1,4 +1,4 @@
-"""Packing of a corpus: shards of documents to rows of tokens.
+"""Packing of a corpus, which converts shards of documents to rows of tokens.
 
 There are two passes. The first encodes each shard to a file of token ids and a document table. A plan then decides from
 the lengths alone which documents are drawn, and where they are placed. The second pass writes the rows to one file.
@@ -105,8 +105,8 @@ def pack_corpus(
     `recipe.tokenizer`; `created_at` is the time in `meta.json`.
 
     Raises:
-        UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer lacks the
-            end-of-document token or its file is missing, or the disk is too small for the rows.
+        UsageError: Weights and sources do not match, a source has too few tokens, the tokenizer file is missing or
+            lacks the end-of-document token, or the disk is too small for the rows.
         InputError: A shard is damaged, or the tokenizer file is not valid.
         RetryableError: The free disk space is too small for the rows.
     """

@@ -35,7 +35,7 @@ def token_budget_for(mixture: Mixture, recipe: ResolvedPack) -> int:
 
 
 def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
-    """Return a function that counts the rows that best fit needs for a token budget."""
+    """Return a function that counts the rows that `best_fit` needs for a token budget."""
     epoch_pieces = [count_pieces(source.lengths, seq_len) for source in mixture.sources]
 
     def count_rows(budget: int) -> int:

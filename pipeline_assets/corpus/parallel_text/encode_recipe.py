@@ -55,6 +55,6 @@ class EncodeSection(EncodeRecipe):
         return self
 
     def cache_content(self) -> dict[str, Any]:
-        """Return the keys that change bytes; omit training keys for an external model."""
+        """Return the keys that change bytes; for an external model, omit training keys."""
         keys = {"model_sha256", "seq_len"} if self.model_sha256 else EncodeRecipe.model_fields.keys()
         return {key: value for key, value in self.content().items() if key in keys}

@@ -64,9 +64,9 @@ def hub_licence(licence: str | None) -> str:
 def licence_metadata(rows_by_licence: Mapping[str | None, int]) -> dict[str, str | list[str]]:
     """Return the licence keys of a card's YAML.
 
-    `rows_by_licence` counts rows without a licence under None. `license` is an identifier, or a list of identifiers by
-    descending number of rows. If exactly one licence has no identifier on the hub, `license_name` has its name, and
-    `license_link` its URL if known. If several licences have none, `license_name` refers to the table on the card.
+    `rows_by_licence` counts rows; the key None is for rows without a licence. `license` is one identifier, or a list of
+    them by descending number of rows. If exactly one licence has no identifier on the hub, `license_name` has its name,
+    and `license_link` its URL if known. If several have none, `license_name` refers to the table on the card.
     """
     rows: Counter[str] = Counter()
     for licence, count in rows_by_licence.items():

@@ -1,7 +1,7 @@
 """Cached spans (byte ranges) of hub files.
 
-Each hub file has a folder, named after the file's hash. A span in it is named `<start>-<stop>.<sha256 of the span>`, an
-unfinished download `<start>-<stop>.<boot id>.part`.
+Each hub file has a folder, named after the file's hash. Its spans are named `<start>-<stop>.<sha256 of the span>`, and
+its unfinished downloads `<start>-<stop>.<boot id>.part`.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
 
 
 def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Own and return a range's partial download; delete partials of earlier boots."""
+    """Take over and return a range's partial download; delete those of earlier boots."""
     partial = folder / _partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{_PARTIAL_SUFFIX}"):
         if other == partial:

@@ -72,7 +72,7 @@ class LocalRecipe(SourceLabels):
         columns: Columns of JSON, CSV and Parquet; None if no file has columns.
         text_unit: Unit of text that is one document; None if no file is text. With `line`, blank lines are skipped.
         exclude: Patterns of files and folders that are not read, relative to the source's folder.
-        text_endings: Endings of further text files, such as `.py`. With `.html`, HTML pages are text, tags included.
+        text_endings: Endings of further text files, such as `.py`. If `.html` is one, HTML pages are text with tags.
         license_files: Pattern of licence file names, such as LICENSE*; with None, no file is a licence file. A licence
             file does not become a document. It sets the licence of rows that state none, in its folder and in
             subfolders without their own licence file.
@@ -180,8 +180,8 @@ def read_first_rows(file: SourceFile) -> list[dict[str, Any]]:
 def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> None:
     """Raise UsageError if the first 20 files lack a column of the recipe.
 
-    Each Parquet and CSV file must have every column that the recipe names without alternatives. At least one of the
-    first rows of all JSON files must have the text column. Unreadable files are skipped.
+    Each Parquet and CSV file must have every column that the recipe names without alternatives. JSON files are examined
+    together: at least one of their first rows must have the text column. Unreadable files are skipped.
     """
     samples: list[tuple[SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_SIZE]:

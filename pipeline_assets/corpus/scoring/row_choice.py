@@ -1,7 +1,7 @@
 """Choice of the rows of each subset among scored rows.
 
-A rule that limits its rows selects the candidates with the lowest ranks, in each stratum if it balances strata. A
-rank depends only on seed, rule, split and id. So a larger `max_rows` only adds rows to the rule's subset.
+A rule that limits its rows selects the candidates with the lowest ranks. If it balances strata, it does so in each
+stratum. A rank depends only on seed, rule, split and id. So a larger `max_rows` only adds rows to the rule's subset.
 """
 
 import hashlib

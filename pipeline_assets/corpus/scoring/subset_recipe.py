@@ -20,7 +20,7 @@ class SubsetRule(RecipeSection):
     Attributes:
         percentile: Lowest and highest `percentile_within_split`, both included: numbers from 0 to 100.
         where: Conditions that must all hold, in SQL over the columns of a row; see `parse_condition`.
-        max_rows: Maximum number of rows over all splits; None for all.
+        max_rows: Maximum number of rows over all splits; None for no limit.
         balance: Columns that divide rows into strata, one for each combination of values (null is a value); True means
             `meta_domain`. Strata get equal shares of `max_rows`; the unused part of a small stratum's share is divided
             among the other strata. Without `max_rows`, each stratum gets as many rows as the smallest stratum has.

@@ -25,8 +25,8 @@ class Amount(RecipeSection):
     Attributes:
         files: Number of files, drawn by the seed and read whole.
         documents: Number of rows to read, before rules drop any. The last row group is read only up to this number.
-        text_bytes: Number of uncompressed bytes: for Parquet, of the text column according to the footers; for JSON
-            lines, of the lines. Parquet row groups are read whole.
+        text_bytes: Number of uncompressed bytes. In Parquet files, only the text column counts, with the size in the
+            footers; in JSON lines, all bytes count. Parquet row groups are read whole.
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
@@ -48,7 +48,7 @@ class Amount(RecipeSection):
 
 
 class HubRowsSection(RecipeSection):
-    """Rows of one split of a hub dataset at a commit, and rules for rows to keep.
+    """Split of a hub dataset at a commit, and the rules that select rows to keep.
 
     Attributes:
         files: Patterns of the paths of files to read, in fnmatch syntax.

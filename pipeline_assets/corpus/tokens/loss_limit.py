@@ -19,7 +19,7 @@ _WARNING_FRACTION = Fraction(1, 1000)
 
 @dataclass(frozen=True)
 class LossLimit:
-    """Recipe limit on the share of text that a tokenizer loses, for each source.
+    """Limit of a recipe on the share of each source's text that a tokenizer loses.
 
     The limit changes no byte of an artifact. If a source exceeds the limit, downstream artifacts are not built.
 

@@ -56,7 +56,7 @@ class SentencePieceModel(Tokenizer):
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path, section: str = "pack.tokenizer") -> SentencePieceModel:
     """Load a SentencePiece model; UsageError if it lacks the end-of-document piece.
 
-    `section` is the tokenizer's recipe section, which errors name.
+    Errors name `section`, the tokenizer's section of the recipe.
     """
     library = parse_sentencepiece(read_pinned(path, recipe.sha256, _FIX), path)
     piece = library.piece_to_id(recipe.end_of_document)
