@@ -51,10 +51,10 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 
 
 def _matching_hashes(removals: Removals, store: RowStore, row_keys: RowKeys) -> set[str]:
-    """Return the hash of each entry of the removal list that matches a row.
+    """Return the hashes of the removal-list entries that match a row.
 
     A build applies the removal list before it numbers repeated ids, so a row with the id `ID#2` also matches an entry
-    for `ID`. Builds number only ids of conversations and ids that are hashes of texts.
+    for `ID`. The only numbered ids are ids of conversations and hashes of texts.
     """
     hashes, numbered = removals.matching_hashes(row_keys), NUMBERED_ID.fullmatch(row_keys.id)
     if numbered and (isinstance(store, ConversationRows) or len(numbered[1]) == _HASH_DIGITS):
@@ -140,7 +140,7 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
     """Compare artifacts with new entries of the removal list, and store the results.
 
     Wait while another process compares: concurrent processes would overwrite each other's results. Return, by folder,
-    the comparisons of artifacts that contain listed rows, and of all artifacts downstream of them. Comparisons of
+    the comparison of each artifact that contains listed rows or is downstream of such an artifact. Comparisons of
     downstream artifacts are stored too, because a rebuild of their inputs breaks the links in the lineage.
     """
     folder = (stores.lineage.root / LIST_FILE).parent

@@ -27,7 +27,7 @@ def is_commit(revision: str) -> bool:
 
 
 def read_revision(path: Path, dataset: str, systems: Systems) -> str:
-    """Return the recipe's revision of a dataset; an empty string if it is missing.
+    """Return a dataset's revision as stated in a recipe; an empty string if missing.
 
     Raise UsageError if the recipe does not read the dataset, or reads it at several revisions.
     """
@@ -46,7 +46,7 @@ def read_revision(path: Path, dataset: str, systems: Systems) -> str:
 
 
 def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
-    """Write a commit as a recipe's revision of a dataset; return the old revision.
+    """Write a commit into a recipe as a dataset's revision; return the old revision.
 
     Comments and the order of keys are kept; a list or mapping in brackets is put on one line. A missing old revision is
     returned as an empty string. Raise UsageError if writing the YAML would change any other value.
@@ -106,7 +106,7 @@ def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
 
 
 def _insert_placeholders(value: object) -> object:
-    """Return recipe values with forty zeros for each missing or unpinned revision."""
+    """Return recipe values, with missing or unpinned revisions set to forty zeros."""
     if isinstance(value, list):
         return [_insert_placeholders(item) for item in value]
     if not isinstance(value, dict):

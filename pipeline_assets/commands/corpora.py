@@ -301,7 +301,7 @@ def decontaminated_target(corpora: Sequence[Target], folder: Path, section: Deco
 
 
 def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:
-    """Return the sealed sources that match `inputs`, in order, or one joint corpus.
+    """Return what `inputs` match: sealed sources, in order, or one joint corpus.
 
     A joint corpus has several sources; its kind is one of `joint_kinds`. Raise UsageError if two sources have the same
     name, an input derives from another, or a joint corpus is not the only input.

@@ -60,7 +60,7 @@ def gc(
 
 
 def _garbage_lines(root: Path, survey: Survey, bytes_by_garbage: Mapping[Garbage, int]) -> Iterator[str]:
-    """Yield lines for folders to remove, kept folders, and errors that limit removal."""
+    """Yield lines on removable folders, kept folders and errors that limit removal."""
     rows_by_path = {entry.folder.relative_to(root): (size, entry.reason) for entry, size in bytes_by_garbage.items()}
     listed = {path: size for path, size in rows_by_path.items() if path.parts[0] != CACHE_FOLDER}
     cached = [size for path, (size, _) in rows_by_path.items() if path not in listed]

@@ -53,7 +53,7 @@ _STATISTICS_SUFFIX = ".json"
 
 
 def _hub_section(dataset: str, hub_keys: RecipeContent, run: Run, output_file: Path | None) -> RecipeContent:
-    """Return a hub source's section, named after the output file, else the dataset."""
+    """Return a hub source's section; the output file, or else the dataset, names it."""
     name = None if output_file is None else slugify(plain_stem(output_file.name))
     if name == "":
         what = "the file names the source, so its name must contain an ASCII letter or digit"

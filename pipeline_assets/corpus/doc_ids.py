@@ -148,7 +148,7 @@ _Block = tuple[NDArray[np.void], NDArray[np.int32]]  # ids sorted by hash, shard
 def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
     """Yield all ids in blocks, sorted by hash, shard and row.
 
-    Ranges of hashes with equal width are merged one by one. A range is large only if it has an id with many repeats.
+    Equally wide ranges of hashes are merged one by one. A range is large only if it has an id with many repeats.
     """
     runs: list[_Run] = []
     for shard, path in enumerate(paths):
@@ -166,7 +166,7 @@ def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
 
 
 def _merge_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions, max_ids: int) -> Iterator[_Block]:
-    """Yield the ids [start, stop) of each run, sorted, in blocks of up to `max_ids`."""
+    """Merge the ids [start, stop) of the runs; yield sorted blocks of up to `max_ids`."""
     sizes = stops - starts
     if sizes.sum() <= max_ids:
         if sizes.any():

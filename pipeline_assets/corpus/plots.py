@@ -41,7 +41,7 @@ def _format_power(power: int) -> str:
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[HistogramBar]:
     """Return a bar per bin, from the first bin with rows until 99 % of rows are shown.
 
-    The last bar includes all higher bins. `bins[k]` counts rows from `edges[k]` to the next; `edges` may be longer.
+    The last bar covers all higher bins. `bins[k]` counts rows from `edges[k]` to the next edge; `edges` may be longer.
     """
     reached, enough = list(itertools.accumulate(bins)), _OWN_BAR_SHARE * sum(bins)
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]

@@ -108,7 +108,7 @@ class HubInterface(Protocol):
 
 
 class OriginServer(ThreadingHTTPServer):
-    """HTTP server of the hub or its storage; after closing, accepts no connection."""
+    """HTTP server of the hub or its storage; once closed, it accepts no connection."""
 
     daemon_threads = True
     request_queue_size = 128

@@ -9,7 +9,7 @@ class Option:
 
     Attributes:
         help: Text in `--help`.
-        name: Name without `--`; None for the key's name with hyphens instead of underscores.
+        name: Name without `--`. Default (None): the key's name with hyphens instead of underscores.
         default: Default value. `...` means the default of the recipe key; None means that the command sets the default.
         other_names: Further names, with `--`.
     """

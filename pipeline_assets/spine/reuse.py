@@ -1,4 +1,4 @@
-"""Files of a sealed artifact that are linked into a staging directory."""
+"""Linking of a sealed artifact's files into a staging directory."""
 
 import logging
 

@@ -78,8 +78,8 @@ class OutputFile:
 class Receipt:
     """Record of one finished shard.
 
-    `counts` are added up over shards; `notes` are other facts, which cannot be added up. `reads` maps the path of
-    each file that was read whole to its sha256.
+    `counts` are added up over shards; `notes` are other facts, which cannot be added up. `reads` has, by
+    path, the sha256 of each file that was read completely.
     """
 
     files: Sequence[OutputFile]
@@ -97,7 +97,7 @@ class Receipt:
 
     @classmethod
     def from_bytes(cls, data: bytes, receipt_name: str = "") -> "Receipt | None":
-        """Parse the output of `to_bytes`; None if damaged or of another `receipt_name`."""
+        """Parse the output of `to_bytes`; None if damaged or if `receipt_name` differs."""
         sha256, _, content = data.partition(b"\n")
         if hashlib.sha256(receipt_name.encode() + content).hexdigest().encode() != sha256:
             return None

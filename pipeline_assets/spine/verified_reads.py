@@ -53,7 +53,7 @@ def verify_reads() -> Iterator[None]:
     """Raise InputError if a file that the block reads does not have its expected hash.
 
     A file that was not read completely is hashed at the end of the block. If the block itself raises an InputError, no
-    more files are hashed. Any other error of the block may come from a changed file, whose InputError then replaces it.
+    more files are hashed. After any other error they are hashed; if one has changed, InputError replaces that error.
     """
     global _read_log
     former, _read_log = _read_log, _ReadLog()

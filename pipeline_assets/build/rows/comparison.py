@@ -150,7 +150,7 @@ def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChan
 
 
 def _key_by_source(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `counts`, but with a list `sources` replaced by a dict keyed by source."""
+    """Return `counts`; if `sources` is a list, it becomes a dict keyed by source."""
     if not isinstance(listed := counts.get("sources"), list):
         return counts
     by_source = {entry["source"]: {key: entry[key] for key in entry if key != "source"} for entry in listed}
@@ -171,7 +171,7 @@ def _flatten(value: Any, dotted_name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def document_changes(a: Artifact, b: Artifact, kinds: Kinds, max_sorted_rows: int) -> Iterator[DocumentChanges]:
-    """Compare the rows of two artifacts, and of their members with equal names.
+    """Compare the rows of two artifacts, and of each pair of members with equal names.
 
     Artifacts without rows, and artifacts whose rows mix several documents, are skipped.
     """
@@ -264,7 +264,7 @@ def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def _match_keys(a: _Records, b: _Records, key_columns: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pair rows with equal keys in stored order; return row indices in A and in B."""
+    """Pair rows with equal keys, in stored order; return row indices in A and in B."""
     # Records 0 … len(a) - 1 are A's, the following ones B's.
     columns = [np.concatenate([a[name], b[name]]) for name in key_columns]
     order = np.lexsort(columns)  # stable; so of equal keys A's come first

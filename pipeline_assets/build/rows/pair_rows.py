@@ -47,7 +47,7 @@ class PairRows(RowStore):
         return next(((number, False) for number, place in enumerate(places) if place == (file, source_row)), None)
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject]:
-        """Return (outcome, reject); if no reject is stored, build one with all drop rules."""
+        """Return (outcome, reject); if none is stored, the reject names all drop rules."""
         rules = ", ".join(self.artifact.manifest.identity.ledger.dropped)
         unknown = Reject(file, row, f"one of {rules}, or the file has no such row")
         return super().find_reject(file, row) or ("not_in_the_sample", unknown)

@@ -20,7 +20,7 @@ class EvaluationItem(NamedTuple):
     """Item of an evaluation set.
 
     `id` is the row's id, or `FILE:ROW` if the row has no id; `ROW` counts from 0. If each text column of a row is an
-    item, the id ends with `:COLUMN`. A row without text is one item with an empty text, whose id has no `:COLUMN`.
+    item, the id ends with `:COLUMN`. A row without text is one item, with an empty text and an id without `:COLUMN`.
     """
 
     id: str

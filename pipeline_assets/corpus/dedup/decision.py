@@ -34,7 +34,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
         similarity: Jaccard similarity of both documents' shingles, 1 for exact duplicates; None if this one is kept.
         containment: Share of this document's shingles that the kept document also has; None if this one is kept.
         copy_of: Id of the original with the same normalized text; None if this document is not an exact copy.
-        seen_in: Signature store that contains `duplicate_of`; None for a document of this corpus.
+        seen_in: Signature store that contains `duplicate_of`; None if no store does.
     """
 
     doc_id: str
@@ -58,7 +58,7 @@ class GroupExample(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         beginning: First characters of the text; empty for a document of a signature store.
-        seen_in: Signature store that contains the document; None for a document of this corpus.
+        seen_in: Signature store that contains the document; None if this corpus contains it.
     """
 
     doc_id: str
@@ -130,7 +130,7 @@ class DocumentGroup:
     """Group of duplicates in one deduplicated corpus.
 
     Attributes:
-        seen_in: Signature store that contains the kept document; None for a document of this corpus.
+        seen_in: Signature store that contains the kept document; None if this corpus contains it.
         kept: Kept document; None if it is in a signature store, and the store or the store's corpus is missing.
         dropped: Dropped documents, in the order of the corpus.
     """

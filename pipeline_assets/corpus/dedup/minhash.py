@@ -37,7 +37,7 @@ def draw_permutations(recipe: MinHashRecipe | BinarySketchRecipe) -> NDArray[np.
 
 
 def _text_shingles(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Hash all shingles in text order, with duplicates, laid out as in `shingle_sets`."""
+    """Hash all shingles in text order, with duplicates; return as in `shingle_sets`."""
     sizes = np.maximum(batch.word_counts() - shingle_words + 1, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     hashes = np.empty(offsets[-1], np.uint64)
@@ -69,7 +69,7 @@ def _hash_shingles(
 
 
 def shingle_sets(batch: NormalizedBatch, shingle_words: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Hash the distinct shingles of documents, ascending in each document.
+    """Hash the distinct shingles of each document; its hashes are in ascending order.
 
     Returns:
         Hashes, and offsets of shape (documents + 1,). Document d has `hashes[offsets[d] : offsets[d + 1]]`,
@@ -114,7 +114,7 @@ def _fill_signatures(
     permutations: NDArray[np.uint32],
     signatures: NDArray[np.uint32],
 ) -> None:
-    """Compute MinHash signatures in place; `signatures` is full of `_NO_SHINGLES`."""
+    """Fill `signatures`, in which all numbers must be `_NO_SHINGLES` at first."""
     # A pass takes four shingles, because reading and writing the signature costs as much as one shingle.
     a, b = permutations[0], permutations[1]
     for document in range(len(signatures)):

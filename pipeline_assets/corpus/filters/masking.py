@@ -68,7 +68,7 @@ class MaskingFilter(Filter):
                 _mask_spans(candidates[document], "masked/ip", _public_ip_spans, IP_MASKS)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Mask the addresses in a document; return no measurement, as nothing is dropped."""
+        """Mask the addresses in a document; return [], because the filter drops nothing."""
         self.apply([candidate])
         return []
 

@@ -166,7 +166,7 @@ def compact_json(value: JsonValue) -> str:
     """Encode a value as JSON without spaces; keys keep their order.
 
     Integers beyond 64 bits become floats, as in openai-harmony; other numbers are exact. openai-harmony may write
-    another last digit if a number has more than 15 digits, is below 1e-22 or is above 1e22. Raise Refusal for NaN,
+    a different last digit if a number has more than 15 digits, is below 1e-22 or is above 1e22. Raise Refusal for NaN,
     infinity, an integer too large for a float, and a value nested deeper than `MAX_DEPTH`.
     """
     return msgspec.json.encode(_convert_numbers(value)).decode()

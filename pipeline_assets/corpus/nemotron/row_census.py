@@ -78,7 +78,7 @@ ValueTypes = tuple[type, ...]
 
 
 def type_name(value_type: type) -> str:
-    """Return the name of a type in the inventory: `null`, or its Python name."""
+    """Return the inventory's name for a type: `null`, or the type's Python name."""
     return "null" if value_type is type(None) else value_type.__name__
 
 

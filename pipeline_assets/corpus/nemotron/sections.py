@@ -61,7 +61,7 @@ class DeduplicateRecipe(RecipeSection):
 
 
 class PublishRecipe(RecipeSection):
-    """Publication of each dataset's pools as a dataset on a hub."""
+    """Publication on a hub, where each dataset's pools form one dataset."""
 
     # Owner/name; `{dataset}` stands for the dataset's name without its owner, in lower case.
     repo: Annotated[str, pydantic.Field(pattern=r"^[\w.-]+/([\w.-]|\{dataset\})+$")]

@@ -224,7 +224,7 @@ def _write_row_files(
 def _order_by_number(values_by_rank: NDArray[Any], order_file: Path) -> NDArray[Any]:
     """Sort values of draws by draw number.
 
-    `values_by_rank` has the values in the packed order of the draws; `order_file` has their numbers in this order.
+    `values_by_rank` has the values in the packed order of the draws; `order_file` has the draws' numbers in this order.
     """
     values_by_number = np.empty_like(values_by_rank)
     first = 0

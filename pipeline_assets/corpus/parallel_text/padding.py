@@ -44,7 +44,7 @@ def causal_mask(attn_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def cut_lengths(src: NDArray[Any], tgt: NDArray[Any], seq_len: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the lengths of both sides of pairs that are cut to seq_len + 1 ids.
+    """Return the lengths of both sides after pairs are cut to seq_len + 1 ids.
 
     `src` and `tgt` are the sides' lengths before the cut; all arrays have shape (pairs,). The last id of a pair is only
     a target. A side keeps at least half of seq_len + 1 ids (rounded down), or all its ids if it has fewer.

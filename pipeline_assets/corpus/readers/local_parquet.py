@@ -32,8 +32,8 @@ class RowGroupRun:
 def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
     """Divide the row groups of a file into runs.
 
-    A run ends with the row group that reaches `run_bytes` uncompressed bytes. Raise UsageError if the file lacks a
-    column for which `columns` sets one name; columns with alternative names are not checked.
+    A run ends with the row group that reaches `run_bytes` uncompressed bytes. Raise UsageError if the file lacks the
+    only column that `columns` names for a field; alternative columns of a field are not checked.
     """
     metadata = read_local_footer(file)
     check_columns(metadata.schema.to_arrow_schema(), columns or (), file.path)

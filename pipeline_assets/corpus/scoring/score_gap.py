@@ -73,7 +73,7 @@ class ScoreGap:
     excluded: Mapping[str, Mapping[str, int]]
 
     def table_rows(self) -> list[tuple[str, ...]]:
-        """Return a header, then a row for all splits, for each split and for each domain."""
+        """Return a header, a row of totals, and a row for each split and each domain."""
         gaps = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
         return [_TABLE_HEADER, *((name, *gap.cells()) for name, gap in gaps.items())]
 

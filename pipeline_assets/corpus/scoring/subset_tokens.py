@@ -104,7 +104,7 @@ def encode_rows(
     """Encode a shard's rows; InputError if a row's tokens do not decode to its text.
 
     The receipt lists three work files: token ids (int32), the loss mask (bool, one byte per token), and a `ROWS_SCHEMA`
-    table, whose `first_token` is a position in the shard's file of token ids. It counts `documents` and `tokens`.
+    table, whose `first_token` is a position in the shard's token ids. The receipt counts `documents` and `tokens`.
     """
     names = [f"{WORK_FOLDER}/{TOKENS_FOLDER}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []
@@ -200,7 +200,7 @@ def _build_loss_mask(
 
 
 def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, tokenizer: Tokenizer) -> int:
-    """Return the lowest `end` so that `ids[start:end]` decodes to `text`, else `stop`."""
+    """Return the first `end` at which `ids[start:end]` decodes to `text`, else `stop`."""
     return next((index for index in range(start + 1, stop) if tokenizer.decode(ids[start:index]) == text), stop)
 
 

@@ -113,7 +113,7 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
 
 
 def _read_corpus(folder: Path) -> tuple[Manifest | InputError, list[Damage]]:
-    """Return a folder's manifest (else the InputError) and the damage of its files."""
+    """Return a folder's manifest, or the error of reading it, and damage to its files."""
     try:
         manifest = require_manifest(folder)
         return manifest, [item for item in verify(Artifact(folder, manifest)) if isinstance(item, Damage)]

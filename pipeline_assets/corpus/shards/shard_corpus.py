@@ -195,7 +195,7 @@ def _document_tables(
     """Yield a table of documents.parquet for each Document shard, in order.
 
     The rows have the first `row_tokens` tokens. `counts` is updated: `documents` counts the documents with tokens in
-    rows, and `cut_documents` those that also have tokens in no row. `license_tokens` adds up tokens in rows by licence.
+    rows, and `cut_documents` a document only partly in them. `license_tokens` adds up tokens in rows by licence.
     """
     first = 0
     for shard in encoded_shards:

@@ -15,7 +15,7 @@ _COUNT_PREFIX = "encoded/"
 
 @dataclass(frozen=True)
 class Losses:
-    """Counts of tokens and characters in texts, and of the unknown or lost ones.
+    """Numbers of tokens and characters in texts, and how many are unknown or lost.
 
     Attributes:
         tokens: Number of tokens, without end-of-document tokens.
