@@ -23,7 +23,7 @@ from resources.webhook import webhook_address
 
 
 def build_definitions(root: Path) -> dg.Definitions:
-    """Build the Dagster definitions of the recipes of a data root and of the project."""
+    """Build the Dagster definitions of all recipes: the data root's and the project's."""
     webhook_address()  # refuse an invalid address now, not at the first failed run
     recipes, errors = SYSTEMS.load_recipes(root)
     for error in errors.values():

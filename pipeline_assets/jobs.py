@@ -87,7 +87,7 @@ def repin(
 ) -> Iterator[Event]:
     """Build the recipe version of the run's date, or the newest if no input changed.
 
-    Yield events that the UI lacks. Raise failures as `build_all` does. If hub heads cannot be read, raise these
+    Yield events that the UI lacks. Raise failures as `build_all` does. If hub heads cannot be read, raise the
     errors after the build. If nothing failed, keep only the artifacts of the newest `store.keep_versions` versions;
     None keeps all.
     """
@@ -138,7 +138,7 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield the events of an artifact that the UI lacks.
+    """Yield an artifact's events that the UI lacks.
 
     If a check failed, the results of all checks are always yielded. If the artifact does not match the recipe, nothing
     is yielded.
@@ -206,7 +206,7 @@ def _verify(folder: Path, scope: VerificationScope) -> tuple[list[Finding], floa
 
 
 def _describe_change(target: Target, find_previous_folder: FolderFinder | None, root: Path) -> str:
-    """Format an artifact's digest, and how counts changed since an earlier version."""
+    """Format an artifact's digest, and changes of counts since an earlier version."""
     manifest = open_artifact(root / target.folder).manifest
     old = None
     if find_previous_folder is not None:

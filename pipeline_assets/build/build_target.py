@@ -1,4 +1,4 @@
-"""Functions that seal the artifact of a target, with built files or without files."""
+"""Sealing of artifacts: with the files that were built, or as a manifest only."""
 
 import dataclasses
 import functools
@@ -125,7 +125,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
 
 
 def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
-    """Return a provenance's entry `replaces`, if any; only `forget` reads the entry."""
+    """Return the provenance entry `replaces`, which only `forget` reads; may be empty."""
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 
 

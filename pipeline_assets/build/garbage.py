@@ -266,7 +266,7 @@ def remove_hidden_folder(artifact_folder: Path, hidden_folder: Path) -> None:
 
 
 def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]], list[InputError]]:
-    """Return leftovers and kept work, with their artifacts' folders, and link errors."""
+    """List (leftover, artifact) and (kept work, artifact) folders, and link errors."""
     leftovers, kept, links = list[tuple[Path, Path]](), list[tuple[Path, Path]](), list[InputError]()
     for area in (*AREAS, "rebuilds"):
         for parent, names, files in os.walk(root / area):

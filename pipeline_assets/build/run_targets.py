@@ -29,8 +29,8 @@ class TargetOutcome:
 def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False) -> Iterator[TargetOutcome]:
     """Build targets in order, and yield the outcome of each.
 
-    `targets` are upstream first. Targets that are up to date are not built; after a failed check, only the checks run
-    again. A target that depends on a failed target is skipped, without an outcome.
+    `targets` must be sorted, upstream first. Targets that are up to date are not built; after a failed check, only the
+    checks run again. A target that depends on a failed target is skipped, without an outcome.
 
     Raise InputError if a build or a blocking check failed. With `keep_going`, failures are yielded and the other
     targets are still built. An error is raised anyway if it is a RetryableError (except DeniedError), or if it is the

@@ -1,4 +1,4 @@
-"""Torch loaders of sentence pairs, packed sets and mixtures with masks and labels.
+"""Torch loaders, masks and labels for sentence pairs, packed sets and mixtures.
 
 The loaders deal batches to ranks, read ahead in worker processes, and can resume in the middle of an epoch.
 """
@@ -296,7 +296,7 @@ def _pad_pairs(
 
 
 class PairLoader(RankLoader[Batch]):
-    """Iterable over the batches of sentence pairs of one rank.
+    """Iterable over one rank's batches of sentence pairs.
 
     Args:
         order: Settings that determine the batches of all ranks in each epoch.

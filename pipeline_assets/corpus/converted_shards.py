@@ -155,7 +155,7 @@ def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
 def finalize_shard(
     shard: ConvertedShard, window: Window, folder: StagingView, derive_id: DeriveId, zstd_level: int
 ) -> Receipt:
-    """Write a shard that has repeated ids to `shards/NAME.jsonl.zst`, with unique ids.
+    """Write a shard to `shards/NAME.jsonl.zst`, so that no id occurs twice.
 
     A row that repeats an id from the source is rejected. A repeated id that was derived from the text gets the suffix
     `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of `shard`, corrected for the new

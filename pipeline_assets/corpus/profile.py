@@ -144,7 +144,7 @@ def estimate_tokens(profile: Profile) -> dict[DocumentGroup, ProfileCounts]:
 
 
 def merge_profiles(profiles: Iterable[Profile]) -> dict[DocumentGroup, ProfileCounts]:
-    """Add up profiles; sort groups by descending tokens, then bytes, then by name."""
+    """Add up profiles; sort groups by tokens and bytes (both descending), then name."""
     return _sum_by_key(item for profile in profiles for item in profile.items())
 
 

@@ -201,7 +201,7 @@ class LoopbackHub:
     def _resolve(
         self, request: HubRequest, repo_type: str, owner: str, name: str, revision: str, path: str
     ) -> Response:
-        """Return a small file, or for an LFS file a redirect with the file's metadata."""
+        """Return a small file; for an LFS file, a redirect with the file's metadata."""
         repo = self._readable_repo(request, repo_type, self._require_repo(request, repo_type, owner, name), revision)
         file = repo.files.get(path)
         if file is None:  # Clients cache the absence under the commit.

@@ -25,7 +25,7 @@ def plan_mixture(
 def missing_segment_tokens(
     segments: Target, bytes_by_folder: Mapping[Path, float], built_manifests: Mapping[Path, Manifest | None], root: Path
 ) -> dict[str, int]:
-    """Return the missing tokens of each corpus that has too few for the segments."""
+    """Return how many tokens each corpus lacks for the segments, if it lacks any."""
     from pipeline_assets.corpus.shards.recipe import SegmentsRecipe  # loads what `--help` does not need
 
     needed, missing = SegmentsRecipe.from_content(segments.recipe).tokens_by_corpus(), dict[str, int]()

@@ -43,7 +43,7 @@ DEFAULT_MODEL = "unsloth/gpt-oss-120b"
 
 
 class ModelSection(RecipeSection):
-    """A model on a hub at a commit, or in a local folder with the same files.
+    """A model: on a hub at a commit, or in a local folder.
 
     Attributes:
         name: Model on a hub, `owner/name` or only `name`; None for a folder.
@@ -208,7 +208,7 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _name_model_in_errors(link_folder: Path, model: str) -> Iterator[Path]:
-    """Yield `link_folder`; InputErrors of the block name `model` instead of the path."""
+    """Yield `link_folder`; in InputErrors of the block, `model` replaces the path."""
     try:
         yield link_folder
     except InputError as error:

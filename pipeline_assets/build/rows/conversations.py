@@ -74,7 +74,7 @@ class ConversationRows(FileRows):
     fate = _fate_by_source_row
 
     def find(self, row_id: str) -> list[int]:
-        """Return, for each split with this id, the row number of the id's first row."""
+        """Return the row number of the id's first row in each split that has the id."""
         numbers: dict[str, int] = {}
         for name in self.rows_by_file:
             split = _split_of_file(name)
@@ -105,7 +105,7 @@ class ConversationRows(FileRows):
         return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
     def excerpt_text(self, part: Part) -> str:
-        """Return the first message of the user; without a user message, the whole text."""
+        """Return the user's first message, or the whole text if there is no such message."""
         if uses_chat_template(part.record["template"]):
             conversation = [parsed.message for parsed, _ in self.messages(part) or ()]
             return next((message.content for message in conversation if message.role is Role.USER), part.text)
@@ -195,7 +195,7 @@ class SubsetRows(_FolderRows):
         return listing.text_source(file, [row], license_tag(part), "row: license")
 
     def drop_reasons(self, values: Mapping[str, Any]) -> list[str]:
-        """List reasons why the row may have been dropped; none if the scores lack it.
+        """List possible reasons for dropping a row; empty if the scores lack the row.
 
         The scores may lack rows because `max_rows` limits how many are scored.
         """

@@ -32,10 +32,10 @@ _SELECT_LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDE
 def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
     """Return `licences`, `sources` and `domains` of an artifact's text rows.
 
-    Facts are sorted by bytes of text, largest first. If the artifact has no text rows, those of the nearest upstream
-    artifacts are counted. `sources` are the datasets that the rows name; rows of published pools name the pools'
-    datasets. The first fact of `domains` states the number of domains; the others are the largest domains. Their number
-    is the fraction `domain_share` (from 0 to 1) of the number of all domains.
+    Facts are sorted by bytes of text, largest first. If the artifact has no text rows, the rows of the nearest
+    upstream artifacts are counted. `sources` are the datasets that the rows name; rows of published pools name the
+    pools' datasets. The first fact of `domains` states the number of domains; the other facts are the largest domains,
+    as many as the fraction `domain_share` (from 0 to 1) of all domains.
     """
     stores, shards = RowStores(kinds, chain.lineage or Lineage(chain.artifacts[0].folder)), list[TableShard]()
     totals, nearest = sqlite3.connect(""), list[Artifact]()

@@ -83,7 +83,7 @@ class SplitRows(RowStore):
 
     @cached_property
     def _snapshot(self) -> DocumentRows:
-        """Documents of the snapshot whose shards the upstream selection lists."""
+        """Documents of the snapshot from which the upstream selection chose shards."""
         digest = self._selection.manifest.identity.inputs[0]["digest"]
         return DocumentRows(self.lineage.open_by_digest(digest), self.lineage)
 

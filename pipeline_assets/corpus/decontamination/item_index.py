@@ -75,10 +75,10 @@ class _GatheredItems(NamedTuple):
 def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
     """Write the index of all items of one or more evaluation sets.
 
-    The files are the arrays of the index. The receipt counts the distinct n-grams that are searched for as `ngrams`,
-    and n-grams in too many items as `common_ngrams`. The note `evaluation` counts the items of each set: all as
-    `items`, ignored ones as `too_short`, items with the words of an earlier item as `repeated`, and items whose n-grams
-    are all common as `without_ngrams`.
+    The files are the arrays of the index. The count `ngrams` is the number of distinct n-grams to search for, and
+    `common_ngrams` the number of n-grams in too many items. The note `evaluation` counts the items of each set:
+    all as `items`, ignored ones as `too_short`, items with the words of an earlier item as `repeated`, and items whose
+    n-grams are all common as `without_ngrams`.
 
     Raises:
         UsageError: A column is missing, or has values other than text.
@@ -151,7 +151,7 @@ def _gather_items(
 def _item_ngrams(
     item_word_counts: NDArray[np.int64], ngram_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Return first word, number of words and item of each n-gram, item after item.
+    """Return each n-gram's first word, number of words and item, sorted by item.
 
     First words are positions in the joined words of all items.
     """

@@ -78,7 +78,7 @@ class ShingleSetFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class SeenStore:
-    """Signature store whose documents precede those of a corpus.
+    """Signature store whose documents precede a corpus's documents.
 
     Attributes:
         first_number: Number of the store's first document; the corpus's document numbers follow those of all stores.

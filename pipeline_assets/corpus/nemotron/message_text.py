@@ -94,7 +94,7 @@ def _find_media_type(parts: Iterable[JsonValue], is_reply: bool) -> str | None:
 
 
 def _media_type(part: Row, is_reply: bool) -> str | None:
-    """Return the type or key that makes a part media, such as `image_url`, or None."""
+    """Return the type or key that marks a part as media, such as `image_url`, or None."""
     kind, keys = part.get("type"), [key for key in part if has_value(part[key])]
     if kind == "text":
         return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _AMBIGUOUS_TYPE.fullmatch(key)), None)

@@ -25,8 +25,8 @@ def write_seed_prompts(path: Path, seed_sets: Sequence[tuple[str, Sequence[Sourc
     """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
     Each entry of `seed_sets` has the prompt column and the files of a set. If a value of that column is a text, it is a
-    prompt; if it is a list of messages or the JSON text of one, its first user message is a prompt. Unreadable rows and
-    other values are skipped. Raise `InputError` if a set adds no new prompt.
+    prompt; if it is a list of messages, or the JSON text of a list, its first user message is a prompt. Unreadable rows
+    and other values are skipped. Raise `InputError` if a set adds no new prompt.
     """
     path.unlink(missing_ok=True)  # of an interrupted build
     with closing(sqlite3.connect(path)) as database:
@@ -52,7 +52,7 @@ def _read_prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[st
 
 
 def _read_first_prompt(messages: JsonValue) -> list[str]:
-    """Return a list with the text of the first user message; empty without a text."""
+    """Return a list with the text of the first user message; empty if there is none."""
     objects = (message for message in (messages if isinstance(messages, list) else ()) if isinstance(message, dict))
     content = next((message.get("content") for message in objects if message.get("role") == "user"), None)
     return [read_text(content, "user", Counter())] if isinstance(content, str | list) and content != [] else []

@@ -25,7 +25,7 @@ class RowConverter:
 
     Attributes:
         columns: Column of each Document field, or several columns as alternatives.
-        source_section: Recipe section with the source, domain, default licence and derived ids.
+        source_section: Recipe section with source, domain and default licence; derives missing ids.
         file_name: Name of the file in rejects and in the meta of its Documents.
         default_licence: Licence of rows that do not state their own; None uses the licence of `source_section`.
         fields_with_values: Document fields for which rows had values; the converter adds to this set.

@@ -32,8 +32,8 @@ def raise_if_source_empty(
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    The message counts the documents of the source that the build of its corpus dropped and, if `deduplicated` is
-    given, those that deduplication dropped.
+    The message counts the source's dropped documents: those dropped when its corpus was built and, if `deduplicated`
+    is given, those dropped by deduplication.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts

@@ -23,7 +23,7 @@ def check_configs_load(
     """Check that `datasets` loads each config's first row and finds all splits.
 
     `configs` maps each config to its split names on the hub. Raise InputError if loading fails or finds other splits,
-    RetryableError if loading takes more than 30 minutes.
+    and RetryableError if loading takes more than 30 minutes.
     """
     variables = {
         **{name: value for name, value in os.environ.items() if name not in _TOKEN_VARIABLES},

@@ -1,4 +1,4 @@
-"""Error statuses of hub responses and the waits that they request."""
+"""Errors for the statuses of hub responses, and the waits that responses request."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -58,7 +58,7 @@ def status_error(error: Exception, status: int, hub_call: HubCall) -> InputError
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait that headers request, at most 600 seconds; None if absent."""
+    """Return the wait (at most 600 s) that headers request, or None if they do not."""
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
     try:

@@ -32,9 +32,9 @@ _ssl_context = functools.cache(httpx2.create_ssl_context)
 class LimitedClient(httpx2.Client):
     """HTTP client for one hub, with limits on time, progress and size.
 
-    Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES if no range
-    was requested; a longer body raises RetryableError. A request fails if fewer than MIN_PROGRESS_BYTES arrive or are
-    sent in `progress_s` seconds of waiting, or no byte in the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
+    Only this hub receives credentials. A body may be as long as the requested byte range, or MAX_JSON_BYTES without a
+    range; a longer body raises RetryableError. A request fails if it transfers fewer than MIN_PROGRESS_BYTES in
+    `progress_s` seconds of waiting, or no byte in the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
     """
 
     _decodes_error_bodies = False

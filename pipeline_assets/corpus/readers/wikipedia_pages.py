@@ -61,8 +61,8 @@ def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
     """Yield each page that begins in a range, or its fault, with its byte offset.
 
     The last page is read to its end, even beyond the range. A `<doc>` page with invalid UTF-8 or an inner line `</doc>`
-    (`unclear_end`) is a fault. A JSON line is a fault if `parse_row` returns one, or if a key is missing or mistyped.
-    Raise InputError for an unclosed `<doc>` page, and for a first JSON line without all keys.
+    (`unclear_end`) is a fault. A JSON line is a fault if `parse_row` finds one, or if a key is missing or mistyped.
+    Raise InputError for an unclosed `<doc>` page, and for a first JSON line that lacks a key.
     """
     format_, blocks = open_extraction(piece)
     return _json_pages(piece, blocks) if format_ == "json" else _doc_pages(piece, blocks)

@@ -1,4 +1,4 @@
-"""Negative log-likelihood (NLL) of the tokens of a row that count in the loss.
+"""Negative log-likelihood (NLL) of a row's tokens that count in the loss.
 
 `TokenRow.in_loss` marks these tokens. Logits are computed only for these tokens, in blocks: each block has some
 positions and a part of the vocabulary. The log-sum-exp is accumulated block by block (Milakov and Gimelshein 2018,

@@ -55,8 +55,8 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 def write_mixture_figures(inventory: Artifact) -> Path:
     """Write an inventory's figures to JSON files in `mixtures/`; return this folder.
 
-    Figures of a tokenizer that no corpus in the inventory uses are removed. Earlier figures of filtered shards are
-    removed if no corpus is filtered.
+    Remove the tokenizer's figures if no corpus in the inventory uses the tokenizer, and earlier figures of filtered
+    shards if no corpus is filtered.
     """
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES_FOLDER, _corpus_figures(inventory)
@@ -134,8 +134,8 @@ def _upstream_digests(manifest: Manifest | None) -> set[str]:
 def mixture_statistics(recipe_folder: Path) -> JsonObject:
     """Return a mixture's figures from the JSON files in the recipe's `mixtures/`.
 
-    The dict has the recipe's name as `recipe`, the totals and `corpora` from `<recipe>_shards.json`, and the content of
-    `<recipe>_KEY.json` under `filtered_shards` and `tokenizer`. A missing file adds no key; `corpora` always exists.
+    The dict has the recipe's name as `recipe`, totals and `corpora` from `<recipe>_shards.json`, and, for the KEYs
+    `filtered_shards` and `tokenizer`, all of `<recipe>_KEY.json`. A missing file adds no key; `corpora` may be empty.
     """
     statistics: JsonObject = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):

@@ -89,7 +89,7 @@ def _readme(
 
 
 def _format_value(value: Any) -> str:
-    """Format a recipe value as text; omit keys of a dict that have no value."""
+    """Format a recipe value as text; omit a dict's keys that have no value."""
     match value:
         case dict():
             return ", ".join(f"{name}: {text}" for name, item in value.items() if (text := _format_value(item)))
