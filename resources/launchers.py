@@ -1,4 +1,4 @@
-"""Choice of the launcher of score shards: this machine or Modal."""
+"""Choice of where shards are scored: on this machine or on Modal."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -64,7 +64,7 @@ def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path
     """Copy a recipe file to `recipes/NAME.yaml` in the data root; return that path.
 
     The Python files of the recipe's own steps are copied, too. Without `replace`, raise UsageError if the data root has
-    a different recipe of this name or a different file of a step.
+    a different recipe, or a different Python file of a step, with the same name.
     """
     kept = root / "recipes" / f"{recipe_name}.yaml"
     if path.absolute() != kept.absolute():

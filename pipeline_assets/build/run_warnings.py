@@ -64,5 +64,5 @@ def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterat
 
 
 def check_result_line(target: Target, result: CheckResult) -> str:
-    """Format the result of a check on one line; ids in it may have line breaks."""
+    """Format a check's result as one line, even if ids in it have line breaks."""
     return to_one_line(f"check {target.name}: {result.name}: {result.state}: {result.because}")

@@ -1,6 +1,6 @@
 """The command `doctor`, which examines machine, data root and settings.
 
-Each probe runs in its own process with a time limit, so a probe that hangs or crashes does not stop others. A probe
+Each probe runs in its own process with a time limit, so if it hangs or crashes, the other probes still run. A probe
 returns a message, or raises an error with a fix: `ProbeWarning` for a warning, another error for a fault. Over the
 network, probes only contact the hub, the database and the Ray cluster in the settings.
 """

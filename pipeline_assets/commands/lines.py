@@ -36,7 +36,7 @@ def artifact_lines(artifact: Artifact) -> Iterator[str]:
 
 
 def lines_with_losses(artifact: Artifact) -> Iterator[str]:
-    """Yield an artifact's summary lines, then a tokenizer's losses by source."""
+    """Yield an artifact's summary lines, then its tokenizer's losses by source."""
     yield from artifact_lines(artifact)
     yield from (f"  {source}: {losses}" for source, losses in (read_losses(artifact.manifest) or {}).items())
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Line(NamedTuple):
-    """Row number of a line and its bytes without the line feed."""
+    """Row number of a line, and the line's bytes without the line feed."""
 
     row: int
     content: bytes

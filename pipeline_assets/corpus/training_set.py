@@ -32,10 +32,10 @@ class SelectionRecipe(RecipeSection):
 
 
 class TextRecipe(SelectionRecipe):
-    """Selection of shards, and the split into train and valid.
+    """Selection of shards, and the division into the splits `train` and `valid`.
 
     Attributes:
-        valid_fraction: Fraction of documents in the valid split. A hash of the doc_id decides a document's split.
+        valid_fraction: Fraction of documents in the split `valid`. A hash of the doc_id decides a document's split.
     """
 
     valid_fraction: Share
@@ -76,7 +76,7 @@ def read_selection(selection: Manifest) -> Sequence[FileContent]:
 
 
 def preview_selection(selection: Artifact) -> list[dict[str, str]]:
-    """Return path, documents and sha256 of the first shards of a text manifest."""
+    """Return path, document count and sha256 of a text manifest's first shards."""
     shards = read_selection(selection.manifest)[:_PREVIEW_SHARDS]
     return [{"shard": file.path, "documents": f"{file.rows:,}", "sha256": file.content_sha256} for file in shards]
 
@@ -108,7 +108,7 @@ def split_rule(valid_fraction: str) -> Callable[[str], Split]:
 
 
 def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:
-    """Return the token budget of one split; the budget of valid is rounded down."""
+    """Return the token budget of one split; the budget of `valid` is rounded down."""
     valid = int(Fraction(valid_fraction) * token_budget)
     return valid if split == "valid" else token_budget - valid
 

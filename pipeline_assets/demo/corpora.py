@@ -1,4 +1,4 @@
-"""Generated corpora of all five systems, equal on every machine.
+"""Generated corpora of all five systems, identical on every machine.
 
 Hub datasets have the paths, cards and columns of the real datasets, or at least the columns that recipes read.
 """

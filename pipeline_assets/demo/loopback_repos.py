@@ -1,4 +1,4 @@
-"""Repos of the hub on loopback: folders, read with their git and LFS digests."""
+"""Repos of the loopback hub: folders whose files have git and LFS digests."""
 
 import hashlib
 import os

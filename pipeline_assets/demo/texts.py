@@ -67,7 +67,7 @@ class DemoPage:
         return hashlib.sha256(self.url.encode()).digest()
 
     def variant(self, mark: str, text: str) -> Self:
-        """Return a copy of the page with the new text and with `?<mark>` after its URL."""
+        """Copy the page with a new text, and append `?<mark>` to its URL."""
         return replace(self, url=f"{self.url}?{mark}", text=text)
 
 

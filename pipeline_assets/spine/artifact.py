@@ -1,7 +1,7 @@
 """Sealed artifacts: folders whose last-written file is `manifest.json`.
 
-The file `.NAME.checks.json` next to the folder NAME of an artifact stores the check results and the checked digest. If
-the artifact now has another digest, or the results cannot be read, the checks run again.
+Check results and the checked digest are in the file `.NAME.checks.json`, next to the artifact's folder NAME. If the
+artifact now has another digest, or the results cannot be read, the checks run again.
 """
 
 import functools

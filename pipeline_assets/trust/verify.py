@@ -113,7 +113,7 @@ def _hash_files(verification: Verification) -> None:
 
 
 def _check_contents(verification: Verification) -> None:
-    """If requested, check content hashes of intact compressed and Parquet files."""
+    """Check content hashes of intact compressed and Parquet files, if requested."""
     scope = verification.scope
     hashes = {
         (artifact.manifest.digest, file.path): file.content_sha256

@@ -94,7 +94,7 @@ def plot_column(name: str, chunks: Iterable[pa.ChunkedArray]) -> Plot:
 
 
 def _count_by_highest_bit(numbers: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Count integers by highest bit, in an array (64,). Values below 1 count as 1."""
+    """Count integers by their highest bit, shape (64,); values below 1 count as 1."""
     # frexp gives x = m · 2**e with 0.5 <= m < 1, so 2**(e - 1) <= x < 2**e.
     _, exponents = np.frexp(np.maximum(numbers.to_numpy(), 1).astype(np.float64))
     return np.bincount(exponents - 1, minlength=64)

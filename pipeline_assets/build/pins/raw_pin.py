@@ -97,7 +97,7 @@ def pin_kind(
     find_on_hub: HubSearch,
     external_inputs: Callable[[Manifest, Path], InputFolder | None],
 ) -> Kind:
-    """Return a kind of pins, whose files are in a local folder or on a hub.
+    """Return a `Kind` whose artifacts pin files in a local folder or on a hub.
 
     `find_on_hub` finds the files on a hub. `external_inputs` returns the folder of a sealed pin, or None for a pin of
     hub files.
@@ -126,7 +126,7 @@ def pin_kind(
 
 
 def _pin_files(target: Target, run: Run, find_on_hub: HubSearch) -> BuildResult:
-    """Pin a target's files: hash those in a folder, or use the hashes of the hub.
+    """Pin a target's files: hash local files, or use the hashes that the hub states.
 
     Hub files are not fetched. Raise InputError if the hub's hash of an uncached file differs from the listing.
     """

@@ -134,7 +134,7 @@ class DecontaminatedRows(DerivedRows):
         return self._kept_fate(part, lines, facts, outcome=evidence.action)
 
     def find(self, row_id: str) -> list[int]:
-        """Return, for each source with this id, the row number of the id's first row."""
+        """Return row numbers: in each source, only the first row with this id."""
         sources = self.artifact.manifest.identity.recipe.get("sources")
         if sources is None:  # prompts of conversations, whose ids begin with their split
             return super().find(row_id)

@@ -1,4 +1,4 @@
-"""Row stores of sealed artifacts, opened by the kinds that their manifests name."""
+"""Opening of row stores: the kind in a manifest determines the class of the store."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class RowStores:
         return None if rows is None else rows(artifact, self.lineage)
 
     def source_row_stores(self) -> Iterator[RowStore]:
-        """Yield the row stores of the artifacts that were read from source files."""
+        """Yield the row stores of artifacts whose builds read source files."""
         return (rows(open_artifact(folder), self.lineage) for folder, rows in self._source_row_classes().items())
 
     def _row_class(self, manifest: Manifest) -> type[RowStore] | None:
@@ -66,7 +66,7 @@ class RowStores:
         return dict(sorted(unsearchable.items()))
 
     def find_unsourced(self) -> list[Path]:
-        """List artifacts whose rows are not derived from artifacts that read source files.
+        """List artifacts whose rows are not derived from rows of `source_row_stores`.
 
         The removal list was not applied to such rows, for example to rows of published pools.
         """

@@ -48,7 +48,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[ComparableRow]:
-        """Yield the values of all rows for comparisons; nothing if rows mix documents."""
+        """Yield all rows as values to compare; nothing if rows mix documents."""
 
     @abstractmethod
     def row_at(self, row_number: int) -> Row:
@@ -56,7 +56,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def find(self, row_id: str) -> list[int]:
-        """Return numbers of rows with the document `row_id`; some stores find only one."""
+        """Return the numbers of rows with document `row_id`; some stores find only one."""
 
     @abstractmethod
     def origin(self, part: Part) -> "UpstreamRow | TextSource":
@@ -99,7 +99,7 @@ class RowStore(ABC):
         return None
 
     def rejects(self, reject_file: str = REJECTS_FILE) -> Iterator[Reject]:
-        """Yield the unused input rows in a file of rejects, in order."""
+        """Yield the rejects (unused input rows) in `reject_file`, in order."""
         return read_structs(self.artifact.path(reject_file), Reject)
 
     def find_in_reject_file(self, file: str, row: int, reject_file: str = REJECTS_FILE) -> Reject | None:

@@ -1,7 +1,7 @@
 """State shared by the steps of a deduplication.
 
 Each step writes files that the next one reads: sketches → exact copies → pairs → edges → decisions → documents. A task
-of a step handles a shard of the corpus, or a range of keys of sorted runs.
+of a step handles a shard of the corpus, or a key range of sorted runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ class DedupRun:
         return list(self.run_stage(stage, list(tasks), self.staging))
 
     def read_run(self, run: OutputFile) -> pa.Table:
-        """Map a sorted run, which is a file of the staging directory, into memory."""
+        """Memory-map a sorted run, which is a file of the staging directory."""
         return read_run(self.staging.path(run.path))
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:

@@ -25,7 +25,7 @@ class Banding:
 
 
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
-    """Return the banding with the most rows per band that reaches a required recall.
+    """Return the banding with as many rows per band as a required recall allows.
 
     A pair with similarity `threshold` must be proposed with a probability of at least `recall`. More rows per band mean
     fewer needless comparisons. If no banding reaches `recall`, return bands of one row.

@@ -39,7 +39,7 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
 @dataclass(frozen=True)
 class FirstNumber:
-    """Number of a shard's first document; the digest of a task does not cover it.
+    """Number of a shard's first document; task digests do not cover this number.
 
     So if only this number changes, the shard's finished sketches are reused: `sketch_shards` renumbers them.
     """

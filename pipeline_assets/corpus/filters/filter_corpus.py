@@ -57,10 +57,9 @@ def filter_shard(
     The files are the kept documents, a `DroppedDocument` per dropped document, and rejects: poison rows, and documents
     that the recipe's custom step rejects.
 
-    The receipt counts the rows that were read as `rows`; kept documents as `documents`, the bytes of their texts as
-    `bytes`, and changed documents as `changed`. It counts dropped documents as `dropped/<reason>`, rejects as
-    `rejected/<reason>`, and scores, even of dropped documents, as `scored/<column>/<bin>`. The counts of
-    `Candidate.changes` are summed over the kept documents.
+    Counts in the receipt: `rows` (read), `documents` (kept), `bytes` (kept texts), `changed` (kept documents with
+    changes), `dropped/<reason>` (documents), `rejected/<reason>`, `scored/<column>/<bin>` (scores, even of dropped
+    documents), and the counts in `Candidate.changes`, summed over the kept documents.
 
     The note `STEP_SECONDS` is the time that the custom step took; it is missing without a custom step.
     """

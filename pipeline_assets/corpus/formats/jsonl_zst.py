@@ -51,7 +51,7 @@ class JsonlZstWriter(DurableFile):
 
 
 def write_rows(path: Path, name: str, rows: Sequence[object], zstd_level: int) -> OutputFile:
-    """Write a few rows, which msgspec can encode, as `.jsonl.zst`, in input order."""
+    """Write a few rows, in order, to a `.jsonl.zst` file; msgspec encodes the rows."""
     with JsonlZstWriter(path, zstd_level) as writer:
         writer.write_lines(_encoder.encode_lines(rows), len(rows))
     return writer.output(name)

@@ -85,7 +85,7 @@ Lengths are signed integers, because a difference of unsigned integers cannot be
 class _ConditionDialect(Postgres):
     """Dialect in which all functions except ANY are plain calls.
 
-    It extends Postgres, because the `~` of Postgres matches a pattern as in polars.
+    It extends Postgres, where `~` matches a pattern, as in polars.
     """
 
     class Tokenizer(Postgres.Tokenizer):

@@ -41,7 +41,7 @@ class NormalisedRows:
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
         counts: `rows` (all rows), `documents` (kept rows), `rejected/<reason>` and `dropped/<reason>`.
-            `invalid_harmony/<reason>`: kept rows whose `text` is not valid Harmony, and rows dropped because of it.
+            `invalid_harmony/<reason>`: kept rows whose `text` is not valid Harmony, and rows dropped for this reason.
             Counts of kept rows only: `unknown_channels` (rows with an unknown channel), the sums of `_SUMMED_COLUMNS`,
             and the sums of `RowConversation.counts`.
         tool_lists: Canonical JSON of the tool lists that kept rows declare, by `tools_id`.
@@ -71,10 +71,10 @@ def normalise_rows(
     encoder: Encoder,
     removals: Removals = NO_REMOVALS,
 ) -> NormalisedRows:
-    """Normalise the rows of a block, each independently of the others.
+    """Normalise the rows of a block independently of each other.
 
     `rows` has (position in the file, row) pairs. An unreadable row is a `Fault`; any other row maps columns to values.
-    The caller must limit a block's size, because a column has at most 2 GiB. Rows that `removals` lists are dropped.
+    The caller must limit a block's size, because a column has at most 2 GiB. Rows in the list `removals` are dropped.
     """
     chat_template = encoder if isinstance(encoder, ChatTemplate) else None
     drafts, rejects, dropped = _read_drafts(rows, rules, origin, chat_template, removals)
@@ -159,7 +159,7 @@ def _read_draft(position: int, row: Row, rules: RowsRecipe, origin: RowOrigin, t
 def _encode_drafts(
     drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
 ) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
-    """Return the drafts that can be encoded, their tokens, and rejects for the others."""
+    """Return the encodable drafts, their tokens, and rejects for the other drafts."""
     remaining, rejects = list(drafts), list[Reject]()
     if isinstance(encoder, ChatTemplate):
         conversations = [draft.conversation for draft in remaining]

@@ -83,7 +83,7 @@ class _Evaluation(NamedTuple):
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     """Return the correctness columns of a row, all null if no condition is valid.
 
-    A condition is an effort of the model, with or without a tool: see `EVALUATION_CONDITIONS`. The columns describe the
+    A condition is a reasoning effort, with or without a tool: see `EVALUATION_CONDITIONS`. The columns describe the
     condition with the highest accuracy, except two: `meta_correctness_high` is the accuracy of the best `high_…`
     condition, and `meta_solved_bin` describes all attempts.
 
@@ -195,7 +195,7 @@ def row_correctness(row: Row) -> dict[str, object]:
 
 
 def _collect_tags(row: Row, conversation: RowConversation) -> list[str]:
-    """Return the tags of a row, sorted: own tags, sources, features and failed checks."""
+    """Return a row's own tags, sources, features and failed checks as sorted tags."""
     messages = conversation.messages
     sources = (row.get(column) for column in ("data_source", "source"))
     features = {

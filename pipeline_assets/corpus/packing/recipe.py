@@ -53,8 +53,8 @@ class PackRecipe(RecipeSection):
         seq_len: Number of tokens in a row.
         num_seqs: Number of rows; None for as many as weights and caps allow.
         strategy: `sequential` cuts documents at the ends of rows and needs no padding. `best_fit` pads rows; it cuts
-            only documents that are longer than a row, and the last draw where the token budget ends.
-        seed: Seed of the order of draws and rows.
+            only documents that are longer than a row, and the last draw (at the end of the token budget).
+        seed: Seed that determines the order of draws and rows.
         weights: Weight of each source, as a share of the tokens or as a ratio. If None, weights are proportional to the
             tokens that each source's cap allows.
         max_epochs: Caps on the epochs of each source.

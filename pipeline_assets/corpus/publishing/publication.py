@@ -157,7 +157,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown_lice
 
 
 def _read_scores_split(artifact: Artifact) -> CardSplit:
-    """Return the single split of a scores artifact; rows name no dataset or licence."""
+    """Return the only split of a scores artifact; its rows have no dataset or licence."""
     with StoredParquet(artifact.path(scores.SCORES_FILE)) as file:
         schema, footer = file.schema_arrow.remove_metadata(), file.metadata
     split = CardSplit(DEFAULT_CONFIG, artifact.manifest.identity.recipe["split"], scores.SCORES_FILE, schema)

@@ -101,8 +101,8 @@ class HubFiles:
     def fetch(self, repo: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        An interrupted download resumes. Raise as in `confirm_file` if the hub's hash of the file is not the listed one,
-        and RetryableError if a file that was fetched whole has a wrong hash. Spans are checked at each later use.
+        An interrupted download resumes. If the hub's hash of the file differs from the listing, raise the errors of
+        `confirm_file`. Raise RetryableError if a whole file has a wrong hash. Spans are checked at each later use.
         """
         stop = file.size if stop is None else stop
         folder = self.spans_folder(repo, file.digest)

@@ -1,6 +1,6 @@
 """Positions of rows in source files, as text for people and as line numbers.
 
-A position is the byte offset of a line in the uncompressed text, or the number of a row from 0.
+A position is the byte offset of a line in the uncompressed text, or a row number, counted from 0.
 """
 
 import itertools

@@ -1,7 +1,7 @@
-"""Seeded order of a mixture's rows, by weight, equal for any number of ranks.
+"""Seeded order of a mixture's rows, by weight, the same for any number of ranks.
 
 The order is proportionately fair (Baruah et al., "Proportionate Progress", Algorithmica 1996, for one processor).
-Positions count from 1. The k-th row of a corpus of weight w may occur from the first position p with w · p > k - 1 on.
+Positions count from 1. The k-th row of a corpus of weight w may occur only at positions p with w · p > k - 1.
 Its deadline is position ⌈k / w⌉; after that, the corpus would lag behind its weight by a whole row. A position gets the
 row with the earliest deadline among the rows that may occur; on ties, the first corpus by name. (If the corpus with the
 largest deficit came first, small corpora could lag by more than a row.) All arithmetic is in integers.
@@ -44,7 +44,7 @@ def rank_positions(
             as torch's DistributedSampler does without its `drop_last`. A position p >= rows means position p % rows.
 
     Returns:
-        A range. Its `stop` is the number of positions that all ranks together read in the order, from step 0.
+        A range. Its `stop` is the number of positions that all ranks together read, from step 0 to the end.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or both `drop_last` and `padding` are set.
@@ -114,7 +114,7 @@ def mixture_order(
     """Order the rows of one or more corpora by weight and seed.
 
     Args:
-        corpora: Rows to read of each corpus.
+        corpora: Rows to read from each corpus.
         weights: Weight of each corpus, from `weight_fractions`.
         seed: Seed of the order within each corpus.
         rows: Length of the order; an exhausted corpus starts a new epoch. None ends the order before any row repeats.

@@ -97,7 +97,7 @@ def _count_missing_bytes(hub: HubFiles, recipe: SnapshotRecipe, request: FileReq
 def fetch_pieces(
     hub: HubFiles, recipe: SnapshotRecipe, plan: SnapshotPlan, settings: RunSettings
 ) -> list[FetchedPiece]:
-    """Fetch the pieces of a plan in order; check the hash of each file fetched whole."""
+    """Fetch the pieces of a plan in order; check the hashes of whole files."""
     progress = Progress(f"fetch {recipe.source}", len(plan.pieces), "row groups", settings.log_every_s)
 
     def fetch(request: FileRequest) -> tuple[list[FetchedPiece], int]:

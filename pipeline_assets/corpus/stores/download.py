@@ -30,7 +30,7 @@ def download_all(
     """Download objects to paths in a folder; yield an OutputFile for each, in order.
 
     `objects` maps paths to objects. If the store lacks an object or a part of it, the OutputFile has fewer `bytes` than
-    the StoredObject; the caller must compare them.
+    the StoredObject; the caller must compare both sizes.
     """
     total, lock = sum(stored.bytes for stored in objects.values()), threading.Lock()
     progress = Progress(title, total, "bytes", log_every_s, _QUIET_S)

@@ -88,10 +88,9 @@ def encode_shard(
 
     Returns:
         A receipt of three files: raw int32 ids, the table for `DocumentTable`, and rejects. The rejects are poison
-        rows, texts that would crash the library, and texts that encode to a special id. The receipt counts `rows` read,
-        and the encoded `documents`, `bytes` and `tokens` (with end tokens). The oracle checked `spot_checked`
-        documents. Further counts are `dropped/other_split`, `rejected/<reason>`, and the fields of `Losses` as
-        `encoded/<field>`.
+        rows, texts that would crash the library, and texts that encode to a special id. The counts are `rows`
+        (read), the encoded `documents`, `bytes` and `tokens` (with end tokens), `spot_checked` (documents that the
+        oracle checked), `dropped/other_split`, `rejected/<reason>`, and the fields of `Losses` as `encoded/<field>`.
     """
     library = load_tokenizer(tokenizer)
     get_split = split_rule(valid_fraction)

@@ -61,8 +61,8 @@ def draw_shard(
     """Write the texts of a shard's sampled and held-out documents as JSON strings.
 
     The receipt has a file of sampled texts and a file of held-out texts. A document's rank is a 64-bit hash of `seed`
-    and its id. `limits` has two ranks for each source: documents below the first are sampled; other documents below the
-    second are held out, for measurements.
+    and its id. `limits` has two ranks for each source: documents with ranks below the first are sampled; other
+    documents with ranks below the second are held out, for measurements.
     """
     (sample_limit, measured_limit), rejects = limits[shard.source], list[Reject]()
     names = [f"{WORK_FOLDER}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
