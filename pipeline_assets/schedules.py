@@ -4,7 +4,7 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 
 | action | effect |
 |---|---|
-| `run` | builds missing artifacts; with `replace: true`, also stale artifacts; without it, fails if one is stale |
+| `run` | builds missing artifacts; rebuilds stale artifacts if `replace: true` is set, otherwise fails on them |
 | `repin` | if a hub head or a local file changed, writes a recipe for the day or week; builds the newest recipe |
 | `verify` | reads a new sample each day from each artifact of the recipe and its versions; skips stale artifacts |
 
@@ -124,7 +124,7 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
 
 
 def _valid_sections(entries: object) -> Iterator[ScheduleSection]:
-    """Yield the schedules in a list that are valid."""
+    """Yield the valid schedules of a list."""
     for entry in entries if isinstance(entries, list) else ():
         with contextlib.suppress(InputError):
             if isinstance(entry, dict):

@@ -137,7 +137,7 @@ class ModalLauncher:
     def _await_outcome(
         self, function_name: str, request: Mapping[str, Any], folder: StagingView, stage: str, receipt_name: str
     ) -> tuple[str, object]:
-        """Return the id and the outcome of a new call, or of a call of an earlier build.
+        """Return the id and the outcome of a new call, or of an earlier build's call.
 
         The outcome is the returned value or the raised exception. A call that Modal no longer has is repeated.
         """
@@ -214,7 +214,7 @@ class ModalLauncher:
         return replace(receipt, files=[replace(remote, path=local)])
 
     def provenance(self) -> Mapping[str, Any]:
-        """Return settings, calls, seconds and cost, not counting starts of containers."""
+        """Return settings, calls, seconds and cost; starts of containers are not counted."""
         seconds = round(sum(self._container_seconds), 3)
         usage = {"calls": self._call_count, "container_seconds": seconds, "cost": self.settings.cost(seconds)}
         return {"modal": {**self.settings.model_dump(mode="json"), **usage}}

@@ -143,7 +143,7 @@ def _artifact_status(root: Path, target: Target, states: Mapping[str, State], ha
 
 def _find_partial_build(folder: Path) -> PartialBuild | None:
     """Return the running or interrupted build of an artifact; None if neither exists."""
-    # The lock is examined first, so that no folder is listed of a build that ends in between.
+    # The lock is examined first: if the build is sealed in between, its folders are gone, and None is returned.
     builder = lock_owner(folder)
     folders = staging.staging_folders(folder) or staging.leftover_folders(folder, "old")
     if not folders:

@@ -1,4 +1,4 @@
-"""Registry of systems by name, with one module for each, called its page."""
+"""Registry of systems by name; the module that defines a system is its page."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ class Systems:
         return self.recipe_class(system).from_file_values(values, path, root)
 
     def load_recipes(self, root: Path) -> tuple[list[Recipe], dict[str, InputError]]:
-        """Return the valid recipes of `recipe_paths`, and the errors of others by name."""
+        """Return the valid recipes of `recipe_paths`; for invalid ones, errors by name."""
         recipes: list[Recipe] = []
         errors: dict[str, InputError] = {}
         for name, path in recipe_paths(root).items():

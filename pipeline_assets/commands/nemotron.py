@@ -128,7 +128,7 @@ def run_all(
 
 
 def _affects_one_dataset(error: InputError) -> bool:
-    """Check whether an error concerns one dataset, so that the others can be built."""
+    """Check whether the other datasets can be built in spite of an error in one."""
     return isinstance(error, DeniedError) or not isinstance(error, RetryableError)
 
 

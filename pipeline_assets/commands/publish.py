@@ -172,7 +172,7 @@ def pull(
 
 @contextlib.contextmanager
 def _open_store(url: str, root: Path) -> Iterator[Store]:
-    """Open the store at a URL; raise UsageError if it is not the URL of a store."""
+    """Open the store at a URL; raise UsageError if the URL is not valid for a store."""
     terminal.log_to_stderr()
     typed, url = url, url.rstrip("/")
     if ("@" in url and not url.startswith("file:///")) or "?" in url:

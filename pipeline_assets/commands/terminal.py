@@ -63,7 +63,7 @@ Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 def data_root(folder: Path | None, explicit_root: Path | None) -> Path:
     """Return `explicit_root`, else the data root of `folder`, else CORPUSMILL_DATA.
 
-    If none of the three is set or found, raise UsageError if `folder` was passed, and return the path `data` if not.
+    If none of the three is set or found, return the path `data`, or raise UsageError if `folder` was passed.
     """
     from pipeline_assets.spine.data_root import find_data_root
     from pipeline_assets.spine.sealed_folder import require_manifest

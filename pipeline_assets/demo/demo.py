@@ -40,7 +40,7 @@ def demo(
     missing: dict[System, list[str]] = {system: missing_extras(system) for system in get_args(System)}
     selected = [system for system, extras in missing.items() if not extras] if only is None else [only]
     terminal.echo("generating the inputs …", err=True)
-    # What builds the demos takes half a second to import, so the line comes first.
+    # The modules that build the demos take half a second to import, so the line comes first.
     from pipeline_assets.demo.corpora import write_inputs
     from pipeline_assets.demo.demos import build_demo
 

@@ -1,7 +1,7 @@
 """Finished tasks of a sealed artifact, kept for its next version.
 
 The folder `.name.kept` next to the artifact `name` has `tasks.json`, which lists the tasks with digests and receipts.
-The folder also has the files of these tasks that are not part of the artifact. A task of the next version does not run
+It also contains those files of the tasks that are not part of the artifact. A task of the next version does not run
 if a kept task has its stage, name and digest; instead, the files of the kept task are linked.
 """
 

@@ -175,7 +175,7 @@ def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> se
 def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -> float:
     """Estimate the bytes of work that a build keeps for the next recipe version.
 
-    The estimate for the first corpus of a source includes all corpora derived from it, whose own estimates are 0.
+    The estimate for a source's first corpus includes the corpora derived from that corpus; their own estimates are 0.
     """
     target = status.target
     has_upstream_rows = any(upstream.kind.row_store_class is not None for upstream in target.upstream)
@@ -230,7 +230,7 @@ def _stored_bytes(
     bytes_by_folder: Mapping[Path, float],
     files: Sequence[StoredFile] = (),
 ) -> float:
-    """Return the total size of `files`; if empty, estimate the artifact's stored size.
+    """Return the total size of `files`; without files, estimate the artifact's size.
 
     The estimate assumes that the artifact stores all text that it reads, compressed at zstd level 3.
     """

@@ -63,7 +63,7 @@ class OpenedArtifact:
 
     @contextlib.contextmanager
     def _open_rows(self) -> Iterator[RowStore]:
-        """Yield the row store; RetryableError during or after a replacement of the folder."""
+        """Yield the row store; RetryableError if the folder is being or was replaced."""
         with forbid_replacement(self.folder, _REOPEN_HINT):
             if self._manifest_stat() != self._opened_stat:
                 require_manifest(self.folder)  # names a folder that was removed

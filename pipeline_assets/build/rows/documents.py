@@ -57,7 +57,7 @@ class DocumentRows(FileRows):
 
 
 class SourceRows(DocumentRows):
-    """Documents of a snapshot or a normalised source, read from source files."""
+    """Documents that were read from source files: a snapshot or a normalised source."""
 
     reads_sources = True
 
@@ -102,6 +102,6 @@ def _has_answers(corpus: Artifact) -> bool:
 
 
 def _source_rows(meta: Meta, has_answers: bool) -> list[int]:
-    """List the source rows of a Document: its own row, then rows of thread answers."""
+    """List a Document's source rows: its own row, then the row of each thread answer."""
     answers = _thread_decoder.decode(meta.extra).answers if has_answers else []
     return [meta.source_row, *(answer.source_row for answer in answers)]

@@ -16,7 +16,7 @@ class Part:
 
     id: str  # of the document or of the normalised row
     source: str  # source or split that the document belongs to
-    shard: str  # file with the text; for tokens, in the corpus that contains the text
+    shard: str  # file with the text; for tokens, the text's file in the corpus
     shard_row: int  # number of the row in `shard`, from 0
     text: str  # for tokens, the decoded ids, with special tokens written as their names
     column: int = 0  # position of the part's first token in the row

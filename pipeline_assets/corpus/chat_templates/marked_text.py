@@ -1,7 +1,7 @@
 """Parsing and encoding of a row's text, in Harmony or from a chat template.
 
 The `loss_rule` of a text from a chat template is `spans/1`, then an entry `ROLE/CHANNEL=NAME@START-STOP` per message.
-CHANNEL (only the assistant's, one of Harmony's three) and NAME (the tool, or an author other than the assistant) are
+CHANNEL (one of Harmony's three; only for the assistant) and NAME (the called tool, or the name of another author) are
 optional. The body of a message is the characters [START, STOP) of the text. If the content differs from the body, a
 colon and the content follow: as a span of the text if the body contains the content, else as a JSON string without
 spaces. A final `*` marks a body that counts in the loss. Example:

@@ -206,7 +206,7 @@ def find_evidence(decontaminated: Artifact, doc_id: str) -> ContaminatedLine | N
 def summarize_decontamination(decontaminated: Artifact) -> dict[str, Any]:
     """Summarize the decontamination for a report.
 
-    `by_set` has the counts of each evaluation set; a document with items of several sets counts for each. `by_source`
+    `by_set` has the counts of each evaluation set; a document with items of several sets counts in each. `by_source`
     has the counts of each source, such as documents `in`, `out`, `dropped` and `cut`. `samples` has the first three
     documents that each set contaminates, in the order of the corpus.
     """

@@ -1,4 +1,4 @@
-"""Recipe of deduplication: comparison of documents and selection of those to keep."""
+"""Recipe of deduplication: how documents are compared, and which ones are kept."""
 
 import contextlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from pipeline_assets.spine.key_types import Decimal
 from pipeline_assets.spine.section import RecipeSection
 
 MAX_DOCUMENTS = 2**32  # in one deduplication, because document numbers have 32 bits
-TARGET_RECALL = 0.95  # share of the pairs at the threshold that defaults should propose
+TARGET_RECALL = 0.95  # share that the defaults should propose of the pairs at the threshold
 _MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
 _ONE_PROPOSER_FIX = "pairs need one proposer; set one of `minhash` and `faiss`"
 Mode = Literal["exact", "near", "both"]
@@ -40,7 +40,7 @@ def fraction_above_zero(subject: str) -> pydantic.AfterValidator:
 
 
 class MinHashRecipe(RecipeSection):
-    """Settings for the proposal of pairs that share a band, see `band_keys`."""
+    """Settings of `minhash`, which proposes pairs that share a band, see `band_keys`."""
 
     shingle_words: ShingleWords = 5
     permutations: Annotated[int, Option("Hash values per signature: bands times rows.")] = pydantic.Field(
@@ -59,7 +59,7 @@ class MinHashRecipe(RecipeSection):
 
 
 class BinarySketchRecipe(RecipeSection):
-    """Settings for the proposal of pairs whose binary sketches differ in few bits."""
+    """Settings of `faiss`, which proposes pairs whose sketches differ in few bits."""
 
     shingle_words: ShingleWords = 5
     bits: Annotated[int, Option("Bits per sketch for faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
@@ -108,7 +108,7 @@ class NearRecipe(RecipeSection):
         if content.get("minhash") is not None and content.get("faiss") is not None:
             raise ValueError(_ONE_PROPOSER_FIX)
         threshold, sketch = 0.0, content.get("faiss")
-        if isinstance(sketch, Mapping):  # without a valid threshold, only its error is reported
+        if isinstance(sketch, Mapping):  # if the threshold is invalid, no other error is reported
             content = {**content, "faiss": {"max_distance": 0, **sketch}}
         with contextlib.suppress(ValueError, TypeError, ArithmeticError):  # the validator of the key reports the error
             threshold = float(content.get("threshold", cls.model_fields["threshold"].default))
@@ -128,7 +128,7 @@ class NearRecipe(RecipeSection):
                 bands = minhash.get("bands") or permutations // (minhash.get("rows") or banding.rows)
                 minhash = {"bands": bands, "rows": permutations // bands or 1} | minhash
         permutations = minhash["permutations"]
-        rows = permutations if isinstance(permutations, int) and permutations > 0 else 1  # else: it is the only error
+        rows = permutations if isinstance(permutations, int) and permutations > 0 else 1  # 1 avoids a second error
         return {**content, "minhash": {"bands": 1, "rows": rows} | minhash}
 
     @property

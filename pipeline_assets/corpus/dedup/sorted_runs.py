@@ -3,7 +3,7 @@
 A run is an Arrow file with checksums, see `formats.checked_table`. A reader maps the file into memory, and verifies
 only the blocks of rows that it reads.
 
-An index divides the keys of all runs into ranges. It consists of two files of the same format: one has the paths of the
+An index divides the keys of all runs into ranges. It has two files in the format of runs: one has the paths of the
 runs; the other has, for each range, its first row in each run. A task gets the path of the index, not the paths of all
 runs. Only one range is read and sorted at a time, so the runs may be much larger than memory. Less memory means more
 ranges, but the union of their results is the same.
@@ -99,7 +99,7 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, uniform_row_coun
     """Write an index of `runs`; return ranges of keys with about `max_rows` rows each.
 
     `runs` must not be empty. Pass the number of all rows as `uniform_row_count` if the keys are evenly distributed,
-    like hashes. A range can exceed `max_rows` by far only if it has a single key.
+    like hashes. Only a range of a single key can be much larger than `max_rows`.
     """
     range_count = max(-(-uniform_row_count // max_rows), 1)  # rounded up
     bounds = [number * KEYS_STOP // range_count for number in range(range_count + 1)]
@@ -139,7 +139,7 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
-    """Count the rows with a key below each bound, run by run; shape (bounds, runs)."""
+    """Count, for each bound, each run's rows with a lower key; shape (bounds, runs)."""
     positions = np.empty((len(bounds), len(runs)), np.uint32)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
     for number, run in enumerate(runs):
@@ -173,7 +173,7 @@ def sorted_pairs(keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[
     keys, values = keys[order], values[order]
     is_repetition = ~is_first_in_group(keys)
     # Sort only the values of repeated keys, because a sort by both columns takes much longer. A row has such a key if
-    # the row itself, or the row after it, repeats the key before it.
+    # the row before or after it has the same key.
     repeated = np.flatnonzero(is_repetition | np.append(is_repetition[1:], False))
     # These rows are already grouped by key, so the sort moves values only within their key.
     values[repeated] = values[repeated][np.lexsort((values[repeated], keys[repeated]))]

@@ -99,7 +99,7 @@ class FilterFiles:
 def unpinned_file_errors(
     keys: tuple[str | int, ...], filters: Mapping[str, object], root: Path
 ) -> Iterator[RecipeProblem]:
-    """Yield an error for each file of filters that has no path or no hash.
+    """Yield an error for each filter file that has no path or no hash.
 
     If the hash is missing, the error states the hash to add. `keys` is the path of the filters in the recipe. A file
     that cannot be read is skipped; the build reports it.

@@ -67,7 +67,7 @@ def normalise_shard(
 
     The files, in order, are kept rows (`SCHEMA`; repeated ids are not numbered yet); their ids (`IdsWriter`); rejects;
     lists of tools as lines `[id, canonical JSON]`, sorted by id; and dropped rows in the format of rejects. The receipt
-    has the counts of `NormalisedRows`, and as `spot_checked` the number of rows that tiktoken also encoded.
+    has the counts of `NormalisedRows`, and `spot_checked`, the number of rows that tiktoken also encoded.
     """
     encoder: Encoder = load_encoder(rules.tokenizer.sha256, tokenizer.path, tokenizer.driver)
     if template_files is not None:

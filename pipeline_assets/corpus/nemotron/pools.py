@@ -273,7 +273,7 @@ def write_pools(
 
     A pool without rows in the bucket gets no file. `paths` are work files of `spill_rows`; `pools` are in the order of
     their flags in `_FLAGS_COLUMN`. Rows that are in no pool because of quotas count as `dropped/over_quota`, and their
-    tokens as `lost_tokens`. This name must not change, because the receipts of unfinished builds already have it.
+    tokens as `lost_tokens`. `lost_tokens` must not be renamed: receipts of unfinished builds already have this name.
     """
     tables = list[pa.Table]()
     for path in paths:

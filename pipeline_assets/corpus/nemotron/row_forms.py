@@ -107,8 +107,8 @@ def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> li
     """Return `train_turns` of a row: whether each message may count in the loss.
 
     Return None if the row lacks the key. `roles` are the roles of the row's messages. Raise RowFault unless the value
-    is a list with a boolean for each message. A row with the key is counted as `train_turns`. True values for other
-    roles than the assistant have no effect, and are counted as unread keys.
+    is a list with a boolean for each message. A row with the key is counted as `train_turns`. True values for roles
+    other than the assistant have no effect, and are counted as unread keys.
     """
     turns = read_object(row.get("metadata")).get("train_turns")
     if turns is None:

@@ -74,7 +74,7 @@ def draft_sources(folder: SourceFolder, source_name: str) -> tuple[list[SectionD
     """Draft sections for a folder's files; raise UsageError if none can be read.
 
     The first source of local files is called `source_name`, further ones `<source_name>-<text column>`. A source of
-    Stack Exchange has the name of its host, and a source of Wikipedia pages the name `wikipedia`.
+    Stack Exchange is named after its host, and a source of Wikipedia pages is called `wikipedia`.
 
     Returns:
         The drafts, and messages about files that no draft reads, about links, and about files with equal contents.
@@ -296,7 +296,7 @@ def _selection_keys(folder: SourceFolder, selected_files: Sequence[SourceFile]) 
     patterns = list(folder.patterns)
     if folder.patterns == (_ANY_PATTERN,):
         bases = [PurePosixPath(name).name for name in names]
-        # The last suffix before those of a compression, and these.
+        # The last suffix of each name, together with the suffixes of a compression.
         ends = {base[len(PurePosixPath(strip_compression_suffix(base)).stem) :] for base in bases}
         patterns = [f"**/*{end}" for end in sorted(ends)]
     unwanted = {file.name for file in replace(folder, patterns=tuple(patterns)).files()} - names

@@ -1,4 +1,4 @@
-"""Stage `normalize`, which converts the rows of a source of stage A to Documents."""
+"""Stage `normalize`, which converts the rows of a stage A source to Documents."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -48,7 +48,7 @@ class _Segments:
 def write_rows(
     row_range: RowRange, window: Window, folder: StagingView, seq_len: int, padding_id: int, zstd_level: int
 ) -> Receipt:
-    """Write a range of rows, and their lines of the index.
+    """Write a range of rows, and their index lines.
 
     A row with fewer than `seq_len` tokens is filled up with the token `padding_id`. The receipt has the written
     byte range of the token file, the file of index lines, and the count `tokens`, without padding.
@@ -119,8 +119,8 @@ def _copy_segments(
 ) -> None:
     """Copy segments of a shard's documents to their rows.
 
-    `numbers` selects the segments by index in `segments`. `documents` has the document number in the shard of each
-    selected segment, in ascending order.
+    `numbers` selects the segments by index in `segments`. `documents` has, for each selected segment, the
+    number of its document in the shard; these numbers ascend.
     """
     tokens = shard.table.tokens[documents]
     columns = (segments.starts[numbers], segments.lengths[numbers], segments.positions[numbers], tokens)

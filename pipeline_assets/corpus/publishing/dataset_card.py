@@ -290,7 +290,7 @@ def _recipe_lines(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _ledger_lines(manifests: Sequence[Manifest]) -> list[str]:
-    """Return a Markdown table of rows kept and removed by step, and filter settings."""
+    """Return Markdown with each step's kept and removed rows, and filter settings."""
     rows: list[list[str | int]] = []
     filters: list[str] = []
     for manifest in manifests:

@@ -1,6 +1,6 @@
 """Requests to a hub with bounded responses, retries and protected credentials.
 
-Redirects may lead to other origins, to which the token is not sent. All pages of a listing must have one origin.
+Redirects may lead to other origins, to which the token is not sent. All pages of a listing must have the same origin.
 """
 
 import itertools

@@ -41,9 +41,9 @@ def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, b
     """Yield the position and the bytes of each element of an array, or of each object.
 
     A position is the byte offset of a value, with two exceptions. A value that starts a line has the offset of the
-    line, indentation included, except in the file's first line. An array's first element has the offset of the bracket
-    if both are in one line. Values are found by brackets and commas alone, and may be invalid JSON. Raise InputError if
-    the file ends within a value, continues after the array, or has a value above 256 MiB.
+    line's start, before any indentation, except in the file's first line. An array's first element has the bracket's
+    offset if both are on one line. Values are found by brackets and commas alone, and may be invalid JSON. Raise
+    InputError if the file ends within a value, continues after the array, or has a value above 256 MiB.
     """
     text, start = bytearray(), 0  # bytes since the last value, and their offset in the file
     bracket: int | None = None  # offset of the array's bracket, before its first element

@@ -142,8 +142,8 @@ class InputFolder(ABC):
         """Describe how the folder or its files differ from a sealed manifest.
 
         Return None if nothing differs. The names, sizes and times of the files are compared, unless the folder is
-        missing. A path other than the manifest's counts as a difference only if the manifest's folder exists, and not
-        if the data root seems to be a copy. If the files cannot be listed, return the text of the error.
+        missing. A path other than the manifest's counts as a difference only if the manifest's folder exists and
+        the data root does not seem to be a copy. If the files cannot be listed, return the text of the error.
         """
         folder, sealed_path, base = self.resolve_path(root), input_folder_path(manifest, root), root.absolute()
         exists = folder.path.is_dir()

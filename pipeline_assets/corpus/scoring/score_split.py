@@ -122,7 +122,7 @@ def _describe_model(name: str, recipe: ScoringRecipe) -> dict[str, Any]:
 
 
 def _limit_not_finite(receipts: Iterator[Receipt], total_rows: int, model_location: object) -> Iterator[Receipt]:
-    """Yield receipts; raise InputError once over 1 % of rows have non-finite logits."""
+    """Yield receipts; InputError if more than 1 % of the rows have non-finite logits."""
     not_finite = 0
     for receipt in receipts:
         not_finite += receipt.counts.get(f"unscored/{NOT_FINITE}", 0)
@@ -144,7 +144,7 @@ def _read_shared_note(receipts: Sequence[Receipt], key: str, staging: StagingDir
 
 
 def _choose_sample(score_files: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
-    """Choose evenly spaced scored rows; map (pool file, pool row) to `nll_mean`."""
+    """Choose scored rows at regular intervals; map (pool file, row) to `nll_mean`."""
     scored = np.flatnonzero(~np.isnan(nll))
     steps = np.linspace(0, len(scored) - 1, min(count, len(scored))).round().astype(np.int64)
     chosen, first, sample = scored[np.unique(steps)], 0, dict[tuple[str, int], float]()

@@ -36,7 +36,7 @@ class TrainRecipe(UnigramRecipe):
         sources: Share of the sample's bytes for each source.
         sample_bytes: UTF-8 size of the sample, approximate because a hash decides whether each document is drawn.
         seed: Seed for drawing the documents and for the order in which the trainer reads them.
-        expected_sha256: Expected hash of the model; unused in training. Another hash blocks downstream builds.
+        expected_sha256: Expected hash, unused in training; if the model's hash differs, downstream builds are blocked.
     """
 
     sources: Weights
