@@ -80,7 +80,7 @@ def replace_network_backend(client: "httpx2.Client", backend: "httpcore2.Network
             vars(transport)["_pool"]._network_backend = backend
 
 
-def load_only_machine_code() -> None:
+def skip_numba_compiler() -> None:
     """Make numba load cached kernels without modules that only compilation needs.
 
     By default, numba first imports its typing rules and the extensions of other libraries. Cached code needs only

@@ -156,7 +156,7 @@ def tag_or_unknown(licence: str | None) -> str:
     return UNKNOWN if licence is None else licence_table().match_tag(licence) or UNKNOWN
 
 
-def check_tag(licence: str) -> str:
+def require_tag(licence: str) -> str:
     """Return the tag of a recipe's licence; ValueError if it is not in the table."""
     known = licence_table().match_tag(licence)
     if known is None:

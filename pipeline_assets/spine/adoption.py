@@ -41,7 +41,7 @@ def _drop_invalid_receipts(folder: Path) -> set[str]:
     """
     paths = [*(folder / RECEIPTS_FOLDER).rglob("*.json")]
     with ThreadPoolExecutor(HASHING_THREADS) as pool:
-        files_by_path = dict(zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True))
+        files_by_path = dict(zip(paths, pool.map(lambda path: _files_if_all_intact(folder, path), paths), strict=True))
     invalid = [path for path, files in files_by_path.items() if files is None]
     changed = {path.parent for path in invalid if receipt_files.find_changed_work(folder, path)}
     named: set[str] = set()
@@ -53,7 +53,7 @@ def _drop_invalid_receipts(folder: Path) -> set[str]:
     return named
 
 
-def _intact_files(folder: Path, receipt_file: Path) -> set[str] | None:
+def _files_if_all_intact(folder: Path, receipt_file: Path) -> set[str] | None:
     receipt = read_receipt(receipt_file)
     if receipt is None or not all(receipt_files.matches_receipt(folder, file) for file in receipt.files):
         return None

@@ -51,7 +51,7 @@ class NoSpaceError(RetryableError):
 def convert_os_errors(root: Path) -> Iterator[None]:
     """Convert each OSError of a `with` block, except a broken pipe, to an InputError.
 
-    The fix of a NoSpaceError names the data root `root` if the file is in the root.
+    If the file is below `root`, the text `fix` of a NoSpaceError also names `root`.
     """
     try:
         yield

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps, check_caps
 from pipeline_assets.corpus.formats.memmap import META_FILE
-from pipeline_assets.corpus.licences import check_tag, licence_table
+from pipeline_assets.corpus.licences import licence_table, require_tag
 from pipeline_assets.corpus.normalize import converted, misnamed_columns
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.files import convert_files
@@ -86,7 +86,7 @@ class StageARecipe(Recipe):
     @pydantic.field_validator("refuse_licences")
     @classmethod
     def _sort_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(sorted(map(check_tag, tags)))
+        return tuple(sorted(map(require_tag, tags)))
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:

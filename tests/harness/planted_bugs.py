@@ -31,7 +31,7 @@ def trust_receipts() -> None:
         receipt = read_receipt(receipt_file)
         return None if receipt is None else {file.path for file in receipt.files}
 
-    adoption._intact_files = intact_files
+    adoption._files_if_all_intact = intact_files
     receipt_files.find_changed_work = lambda folder, receipt_file: None
 
 

@@ -36,7 +36,7 @@ def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
         columns[name] = [
             field.name
             for field in schema
-            if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_objects(field.type))
+            if (_has_objects_in_texts(field.type) if field.name == "messages" else _has_structs(field.type))
         ]
     return columns
 
@@ -81,13 +81,13 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _has_objects(data_type: pa.DataType) -> bool:
-    return pa.types.is_struct(data_type) or any(_has_objects(field.type) for field in _child_fields(data_type))
+def _has_structs(data_type: pa.DataType) -> bool:
+    return pa.types.is_struct(data_type) or any(_has_structs(field.type) for field in _child_fields(data_type))
 
 
 def _has_objects_in_texts(data_type: pa.DataType) -> bool:
     return any(
-        _has_objects(field.type) if field.name in _MESSAGE_TEXT_KEYS else _has_objects_in_texts(field.type)
+        _has_structs(field.type) if field.name in _MESSAGE_TEXT_KEYS else _has_objects_in_texts(field.type)
         for field in _child_fields(data_type)
     )
 

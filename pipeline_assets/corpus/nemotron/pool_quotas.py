@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolQuota, PoolsRecipe
-from pipeline_assets.corpus.scoring.row_choice import select_in_turns, selection_ranks
+from pipeline_assets.corpus.scoring.row_choice import select_round_robin, selection_ranks
 
 RankLimits = Mapping[str, Mapping[str, int]]
 """Highest selected rank by pool and stratum; a stratum without a limit has no selected row."""
@@ -45,7 +45,7 @@ def find_rank_limits(
         rank, candidates = np.concatenate(ranks), Counter(names)
         numbers = {name: group for group, name in enumerate(sorted(candidates))}
         groups = np.array([numbers[name] for name in names], np.int32)
-        selected = select_in_turns(rank, groups, quota.max_rows)
+        selected = select_round_robin(rank, groups, quota.max_rows)
         chosen = {name: rank[selected & (groups == group)] for name, group in numbers.items()}
         limits[pool] = {name: int(chosen_ranks.max()) for name, chosen_ranks in chosen.items() if len(chosen_ranks)}
         shares = {name: {"candidates": candidates[name], "rows": len(chosen[name])} for name in chosen}

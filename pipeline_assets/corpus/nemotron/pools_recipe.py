@@ -14,7 +14,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.python_columns import to_column
-from pipeline_assets.corpus.licences import check_tag
+from pipeline_assets.corpus.licences import require_tag
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.key_types import MAX_NAME, Name
 from pipeline_assets.spine.manifest import StageVersion
@@ -127,7 +127,7 @@ class PoolsRecipe(RecipeSection):
     @pydantic.field_validator("refuse_licences")
     @classmethod
     def _check_licence_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(sorted(map(check_tag, tags)))
+        return tuple(sorted(map(require_tag, tags)))
 
     @property
     def columns(self) -> list[str]:

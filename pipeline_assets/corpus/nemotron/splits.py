@@ -55,7 +55,7 @@ DEFAULT_CONFIG = "default"  # name that a hub gives to an only config
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """Files of one split, sorted, with the source that assigns them to the split."""
+    """Sorted files of one split, with the reason for which they belong to it."""
 
     split: str
     files: tuple[str, ...]

@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.corpus.filters.pinned_files import unpinned_file_errors
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
-from pipeline_assets.corpus.licences import check_tag, licence_table
+from pipeline_assets.corpus.licences import licence_table, require_tag
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, matches_name
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
@@ -73,7 +73,7 @@ class SourceSection(RecipeSection):
     @classmethod
     def _check_tag(cls, tag: str | None) -> str | None:
         if tag is not None:
-            check_tag(tag)
+            require_tag(tag)
         return tag
 
     def output_content(self, shard_text_bytes: int) -> dict[str, Any]:

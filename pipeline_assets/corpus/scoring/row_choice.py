@@ -41,10 +41,10 @@ def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArr
     sizes = np.bincount(groups)
     present = sizes[sizes > 0]
     rows = rule.max_rows if rule.max_rows is not None else int(present.min(initial=len(ranks))) * len(present)
-    return select_in_turns(ranks, groups, rows)
+    return select_round_robin(ranks, groups, rows)
 
 
-def select_in_turns(ranks: NDArray[np.uint64], groups: NDArray[np.int32], max_rows: int) -> NDArray[np.bool_]:
+def select_round_robin(ranks: NDArray[np.uint64], groups: NDArray[np.int32], max_rows: int) -> NDArray[np.bool_]:
     """Return a mask of up to `max_rows` rows; groups take turns, each in rank order."""
     sizes = np.bincount(groups)
     # Sorted by (group, rank), a row's index minus the index of its group's first row is its position in the group.

@@ -110,7 +110,7 @@ def encode_rows(
     rows: list[dict[str, Any]] = []
     first_token = 0
     with DurableFile(folder.path(names[0])) as ids, DurableFile(folder.path(names[1])) as masks:
-        for row, tokens, mask in _encode_batches(shard, tokenizer, control_tokens):
+        for row, tokens, mask in _encode_rows(shard, tokenizer, control_tokens):
             ids.write(tokens.data)
             masks.write(mask.data)
             rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(tokens)})
@@ -120,7 +120,7 @@ def encode_rows(
     return Receipt(files, {"documents": len(rows), "tokens": first_token})
 
 
-def _encode_batches(
+def _encode_rows(
     shard: _Shard, tokenizer: Tokenizer, control_tokens: CountedControlTokens
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
     """Yield each row's `id` and `loss_rule` (as a dict), token ids and loss mask."""

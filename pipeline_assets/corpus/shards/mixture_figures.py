@@ -134,8 +134,9 @@ def _upstream_digests(manifest: Manifest | None) -> set[str]:
 def mixture_statistics(recipe_folder: Path) -> JsonObject:
     """Return a mixture's figures from the JSON files in the recipe's `mixtures/`.
 
-    The dict has the recipe's name as `recipe`, totals and `corpora` from `<recipe>_shards.json`, and, for the KEYs
-    `filtered_shards` and `tokenizer`, all of `<recipe>_KEY.json`. A missing file adds no key; `corpora` may be empty.
+    The dict has the recipe's name as `recipe`, totals and `corpora` from `<recipe>_shards.json`, and the content
+    of `<recipe>_filtered_shards.json` and `<recipe>_tokenizer.json` as `filtered_shards` and `tokenizer`. A missing
+    file adds no key; `corpora` may be empty.
     """
     statistics: JsonObject = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):
