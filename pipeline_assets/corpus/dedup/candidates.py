@@ -86,7 +86,7 @@ def propose_band_pairs(
 def _propose_in_bucket(
     key_range: KeyRange, seen_runs: Sequence[SeenRuns], copies_file: Path, max_compared: int, folder: StagingView
 ) -> Receipt:
-    """Pair documents as `propose_band_pairs` does, with only one run in memory at a time."""
+    """Pair documents like `propose_band_pairs`, with only one run in memory at a time."""
 
     def blocks() -> Iterator[NDArray[np.uint64]]:
         seen_tables = (table for runs in seen_runs for table in runs.tables(key_range.low, key_range.high))

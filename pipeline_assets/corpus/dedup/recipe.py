@@ -1,4 +1,4 @@
-"""Recipe of deduplication: how documents are compared, and which ones are kept."""
+"""Recipe of deduplication: comparison of documents and choice of those to keep."""
 
 import contextlib
 from collections.abc import Mapping

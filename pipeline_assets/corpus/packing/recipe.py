@@ -115,7 +115,7 @@ class PackSection(PackRecipe):
     def _check_tokenizer_path(self) -> Self:
         if self.tokenizer_path is None and not isinstance(self.tokenizer, HarmonyRecipe):
             what = f"the tokenizer file of {self.tokenizer.family} is missing"
-            raise ValueError(f"{what}, only that of o200k_harmony ships with this program; set `tokenizer_path`")
+            raise ValueError(f"{what}, since this program has only the one of o200k_harmony; set `tokenizer_path`")
         return self
 
     def check_tokenizer(self, root: Path) -> None:
