@@ -156,7 +156,7 @@ def test_cached_kernel_is_loaded_without_compiler_modules(tmp_path: Path) -> Non
 def test_numba_has_the_replaced_names_and_the_cache_locator_methods() -> None:
     assert vars(entrypoints)["_already_initialized"] is True
     assert "_already_initialized" in inspect.getsource(entrypoints.init_all)
-    assert vars(config)["CACHE_LOCATOR_CLASSES"] == f"{compiled.__name__}.{compiled.KernelLocator.__name__}"
+    assert vars(config)["CACHE_LOCATOR_CLASSES"] == f"{compiled.__name__}.{compiled.KernelCacheLocator.__name__}"
     assert {"get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"} <= set(
         dir(caching.UserWideCacheLocator)
     )

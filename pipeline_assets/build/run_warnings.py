@@ -22,7 +22,7 @@ def warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
                 for check in target.check_results(root, manifest):
                     if not check.passed and not check.is_blocking_failure:
                         yield check_result_line(target, check)
-                yield from _unread_file_lines(target, manifest, root)
+                yield from _unread_file_warnings(target, manifest, root)
                 yield from _repeated_id_lines(target, manifest)
 
 
@@ -40,7 +40,7 @@ def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
         yield f"{what}; unless they are copies, {ID_COLUMN_FIX}"
 
 
-def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
+def _unread_file_warnings(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
     """Yield a line per unread local file, at most 20; for more files, also the total."""
     recipe = manifest.identity.recipe
     if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):

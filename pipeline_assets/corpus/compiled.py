@@ -28,7 +28,7 @@ _INNER_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper"
 _SOURCE_FOLDER = Path(__file__).parent
 
 
-class KernelLocator(UserWideCacheLocator):
+class KernelCacheLocator(UserWideCacheLocator):
     """Numba cache locator for code of `corpus`.
 
     Code of other packages is cached where numba caches it by default.
@@ -53,7 +53,7 @@ class KernelLocator(UserWideCacheLocator):
         return self._module  # distinguishes functions of the same name
 
 
-vars(config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{KernelLocator.__name__}"  # like NUMBA_CACHE_LOCATOR_CLASSES
+vars(config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{KernelCacheLocator.__name__}"  # like NUMBA_CACHE_LOCATOR_CLASSES
 
 
 def compiled(function: F) -> F:

@@ -116,7 +116,7 @@ def _score(job: Job) -> BuildResult:
             scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks, is_harmony_pool(files.values()))
             run_stage = local_runner(scorer, run.settings)
             return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
-        work = _split_work(job.target, run, files, selection)
+        work = _work_of_split(job.target, run, files, selection)
         launcher = opened.enter_context(run.remote_launcher.open_launcher(work, job.staging))
         run_stage = functools.partial(run_unfinished_shards, settings=run.settings, runner=launcher.run)
         result = score_split(job.staging, files, selection, name, name, recipe, run_stage)
@@ -130,10 +130,10 @@ def describe_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
     """
     max_rows = ScoringRecipe.from_content(target.recipe["scoring"]).max_rows
     with _pool_files(target.upstream[0], target.recipe["split"], run, folder) as files:
-        return _split_work(target, run, files, select_rows(files, max_rows))
+        return _work_of_split(target, run, files, select_rows(files, max_rows))
 
 
-def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
+def _work_of_split(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
     recipe, model = ScoringRecipe.from_content(target.recipe["scoring"]), target.upstream[1]
     model_pin.raise_if_unsupported(model, run, recipe, first_template(files.values()))
     pools, weights = (_pinned_hub_files(upstream, run) for upstream in target.upstream)

@@ -146,7 +146,7 @@ def _pin_files(target: Target, run: Run, find_on_hub: HubSearch) -> BuildResult:
 
 
 def list_uncached_inputs(target: Target, run: Run, searches: Mapping[StageVersion, HubSearch]) -> Listing:
-    """List the uncached bytes of the hub pins that a target reads."""
+    """List the files of a target's hub pins, with the number of uncached bytes."""
     missing: dict[str, int] | None = None
     for upstream in target.upstream:
         if upstream.stage in searches and upstream.external_inputs is None:

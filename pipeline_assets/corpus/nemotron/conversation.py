@@ -37,7 +37,7 @@ _READ_KEYS = {
 
 
 class _MessageReader:
-    """Reader of one row's messages, with the calls that later replies answer.
+    """Reader of one row's messages, which matches replies with earlier tool calls.
 
     Attributes:
         counts: Counts of the row, by key:

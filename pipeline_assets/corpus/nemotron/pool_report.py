@@ -40,7 +40,7 @@ _CORRECTNESS_UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 
 
 def correctness_range(correctness: float | None) -> str:
-    """Return the entry of `CORRECTNESS_RANGES` for a correctness; `null` for None."""
+    """Return the entry of `CORRECTNESS_RANGES` for a correctness value, or `null`."""
     return "null" if correctness is None else CORRECTNESS_RANGES[bisect_left(_CORRECTNESS_UPPER_BOUNDS, correctness)]
 
 
@@ -50,7 +50,7 @@ def length_range(tokens: int | None) -> str:
 
 
 class PoolSummary(msgspec.Struct, frozen=True):
-    """Sizes of a pool, and numbers of its rows by several properties."""
+    """Sizes of a pool, and its row counts by several properties."""
 
     rows: int
     tokens: int

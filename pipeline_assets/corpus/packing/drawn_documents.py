@@ -125,7 +125,7 @@ class DrawnDocuments:
         """Add documents and their draws to the counts of a source.
 
         `document_token_counts` has a value per document, the other arrays per draw. `is_first` is true for the first
-        draw of each document; no later draw of the document has more tokens in rows.
+        draw of each document; no later draw of it fills rows with more tokens.
         """
         text_tokens, fits = int(document_token_counts.sum(dtype=np.int64)), tokens <= self.seq_len
         self.counts.setdefault(source, Counter()).update(

@@ -283,9 +283,9 @@ def _build_segments(
 ) -> Segments:
     """Build the segments of consecutive rows, starting at the set's row `first_row`.
 
-    `rows` has the numbers of these rows before the shuffle. If n < `len(whole_row_draws)`, draw `whole_row_draws[n]`
-    fills row n. Otherwise the draws of row n begin in `draws` at `starts[n - len(whole_row_draws)]`. `starts` and
-    `draws` are the results of `group_by_row`.
+    `rows` has the numbers of these rows before the shuffle. Row n is filled by one draw, number
+    `whole_row_draws[n]`, if n < `len(whole_row_draws)`. The draws of any later row n begin in `draws` at
+    `starts[n - len(whole_row_draws)]`. `starts` and `draws` are the results of `group_by_row`.
     """
     is_whole = rows < len(whole_row_draws)
     shared = rows[~is_whole] - len(whole_row_draws)

@@ -71,12 +71,12 @@ def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
 
 
 def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Take over and return a range's partial download; delete those of earlier boots."""
+    """Return the path of a range's partial file; delete partial files of earlier boots."""
     partial = folder / _partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{_PARTIAL_SUFFIX}"):
         if other == partial:
             durable.remove_abandoned(folder)
-            durable.take_over(partial)
+            durable.take_over(partial)  # of another user, who shares the cache
         else:
             durable.remove(other)
     return partial

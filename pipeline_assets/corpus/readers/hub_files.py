@@ -92,8 +92,8 @@ class HubFiles:
     def confirm_file(self, repo: str, commit: str, file: HubFile) -> None:
         """Raise InputError if the hub's hash or size of a file differs from the listing.
 
-        If only the cached listing is wrong, delete the listing and raise RetryableError. If the cache has a folder for
-        the file's hash, send no request, because `fetch` confirms the file before each download.
+        If only the cached listing is wrong, delete the listing and raise RetryableError. No request is sent if the
+        cache has a folder for the file's hash: `fetch` created it, and confirms the file before each download.
         """
         if not self.spans_folder(repo, file.digest).exists():
             self.call_with_retries(repo, commit, lambda: self._locate(repo, commit, file))

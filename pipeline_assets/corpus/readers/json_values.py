@@ -38,11 +38,11 @@ def file_values(file: SourceFile) -> Iterator[tuple[int, bytes]]:
 
 
 def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, bytes]]:
-    """Yield the position and the bytes of each element of an array, or of each object.
+    """Yield (position, bytes) of each value: the elements of an array, or the objects.
 
-    A position is the byte offset of a value, with two exceptions. A value that starts a line has the offset of the
-    line's start, before any indentation, except in the file's first line. An array's first element has the bracket's
-    offset if both are on one line. Values are found by brackets and commas alone, and may be invalid JSON. Raise
+    A position is a byte offset: of the start of the line, before any indentation, for a value that begins a line other
+    than the file's first; of the bracket for an array's first element on the bracket's line; otherwise of the value's
+    own first byte. Values are found by brackets and commas alone, and may be invalid JSON. Raise
     InputError if the file ends within a value, continues after the array, or has a value above 256 MiB.
     """
     text, start = bytearray(), 0  # bytes since the last value, and their offset in the file

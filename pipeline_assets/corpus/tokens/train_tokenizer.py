@@ -50,7 +50,7 @@ def _rank_limits(corpora: Mapping[str, Artifact], recipe: TrainRecipe) -> dict[s
     return limits
 
 
-def draw_shard(
+def draw_texts(
     shard: CorpusShard,
     window: Window,
     folder: StagingView,
@@ -98,7 +98,7 @@ def train_tokenizer(
     sources = {name: corpora[name] for name in sorted(recipe.sources)}  # as in a manifest
     shards = [shard.unnumbered for shard in corpus_shards(sources)]
     work = functools.partial(
-        draw_shard, limits=_rank_limits(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
+        draw_texts, limits=_rank_limits(corpora, recipe), seed=recipe.seed, zstd_level=settings.zstd_level
     )
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("draw", work, shards, staging, settings))

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.corpus.tokens import train_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
-from pipeline_assets.corpus.tokens.train_tokenizer import draw_shard, measure_tokenizer
+from pipeline_assets.corpus.tokens.train_tokenizer import draw_texts, measure_tokenizer
 from pipeline_assets.corpus.tokens.trained_tokenizer import shares_are_kept
 from pipeline_assets.corpus.tokens.unigram import UnigramRecipe, train_unigram
 from pipeline_assets.spine.artifact import Artifact
@@ -71,7 +71,7 @@ def test_documents_with_ranks_below_the_limits_are_sampled_or_held_out(tmp_path:
     ranks = {"doc-0": 11103873842851061227, "doc-2": 7414904407924236797, "doc-3": 2184618185775307692}
     limits = {"notes": (ranks["doc-2"], ranks["doc-0"])}
 
-    receipt = draw_shard(shard, WHOLE_SHARD, folder, limits, "1", 3)
+    receipt = draw_texts(shard, WHOLE_SHARD, folder, limits, "1", 3)
 
     drawn = [list(read_structs(folder.path(file.path), str)) for file in receipt.files]
     assert drawn == [["text of doc-3"], ["text of doc-2"]]
