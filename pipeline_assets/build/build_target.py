@@ -16,7 +16,7 @@ from pipeline_assets.spine.manifest import Identity, Manifest
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.receipt_files import verify_work
-from pipeline_assets.spine.usage import freed_bytes, peak_memory_bytes
+from pipeline_assets.spine.usage import peak_memory_bytes, reclaimable_bytes
 from pipeline_assets.spine.verified_reads import verify_reads
 
 REPLACE_OPTION = "--replace"  # the run setting in messages
@@ -61,7 +61,7 @@ def build_target(
             raise RetryableError(f"{what} during the build", folder, "run the same command again")
         provenance = {
             **recorder.provenance(run_settings),
-            "peak_disk_bytes": freed_bytes((staging.folder,)),
+            "peak_disk_bytes": reclaimable_bytes((staging.folder,)),
             "peak_memory_bytes": peak_memory_bytes(),
             "adopted_shards": adopted,
             **result.provenance,

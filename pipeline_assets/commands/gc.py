@@ -13,7 +13,7 @@ from pipeline_assets.build.recipe_versions import old_version_names
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.usage import folder_bytes, freed_bytes
+from pipeline_assets.spine.usage import folder_bytes, reclaimable_bytes
 from pipeline_assets.systems.registry import SYSTEMS
 
 _UNIT_SECONDS = {"h": 3600, "d": 86_400}
@@ -38,13 +38,13 @@ def gc(
     }
     survey = Survey(root, SYSTEMS, int(age[1]) * _UNIT_SECONDS[age[2]], ignored)
     sizes = {entry: folder_bytes(entry.folder) for entry in survey.garbage}
-    total = freed = freed_bytes(entry.folder for entry in sizes)
+    total = freed = reclaimable_bytes(entry.folder for entry in sizes)
     terminal.print_lines(() if as_json else _garbage_lines(root, survey, sizes))
     summary = f"removing these frees {terminal.format_bytes(total)}; to do so, add --apply"
     if apply:
         survey.remove(survey.garbage)
         remaining = [entry.folder for entry in sizes if entry.folder.exists() and any(entry.folder.iterdir())]
-        freed -= freed_bytes(remaining)
+        freed -= reclaimable_bytes(remaining)
         summary = f"removed {len(sizes) - len(remaining):,} of {len(sizes):,}, freed {terminal.format_bytes(freed)}"
         summary += "; the rest is in use, or belongs to another user" if remaining else ""
     content = {

@@ -36,7 +36,13 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, describe_work, score_outputs, scored_splits
+from pipeline_assets.systems.scoring import (
+    NLL_SCORES,
+    SCORE_REPORT,
+    describe_work,
+    report_and_subset_targets,
+    scored_splits,
+)
 
 _INVALID_IN_SPLIT_NAME = re.compile(r"[^\w.-]+|^[.-]+")  # may be in names of files
 ScoresFolder = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
@@ -144,11 +150,11 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
 
 
 def _targets_from_sealed_scores(folder: Path, subsets: SubsetsRecipe | None) -> list[Target]:
-    """Return the targets of `score_outputs` for the scores below a folder."""
+    """Return the targets of `report_and_subset_targets` for the scores below a folder."""
     if not (scores := [*sealed_targets(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
     name = "-".join(sorted({target.name.partition("/")[0] for target in scores}))
-    return score_outputs(name, scores, subsets)
+    return report_and_subset_targets(name, scores, subsets)
 
 
 def _model_section(model: str, option: str, revision: str | None, run: Run) -> dict[str, Any]:

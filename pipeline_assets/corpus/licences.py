@@ -90,7 +90,7 @@ class LicenceTable:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of spellings and tags, which determine the tags of documents."""
+        """Hash of the map from spellings to tags, by which documents get their tags."""
         return canonical_sha256(self._by_spelling)
 
     def digest(self) -> str:

@@ -60,7 +60,7 @@ def folder_bytes(folder: Path) -> int:
     return sum({(file.st_dev, file.st_ino): file.st_size for file in _file_statuses(folder).values()}.values())
 
 
-def freed_bytes(folders: Iterable[Path]) -> int:
+def reclaimable_bytes(folders: Iterable[Path]) -> int:
     """Return the bytes freed by removing folders, excluding files linked elsewhere."""
     files = {path: file for folder in folders for path, file in _file_statuses(folder).items()}.values()
     links = Counter((file.st_dev, file.st_ino, file.st_size, file.st_nlink) for file in files)

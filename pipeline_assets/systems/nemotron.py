@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import split_pin
-from pipeline_assets.build.pins.model_pin import ScoringSection, list_uncached_inputs, template_files
+from pipeline_assets.build.pins.model_pin import ScoringSection, list_hub_inputs, template_files
 from pipeline_assets.build.pins.raw_pin import pin_kind
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows import conversations
@@ -212,7 +212,7 @@ INVENTORY = Kind(
     Counts all rows or a sample, as JSON and as a page. Unusable rows are stored as rejects with their reasons.""",
     checks=(FILES_CHECK, LEDGER_CHECK),
     preview=row_checks.preview_columns,
-    planner=Planner(list_uncached_inputs),
+    planner=Planner(list_hub_inputs),
 )
 
 
@@ -239,7 +239,7 @@ NORMALIZED_SHARDS = Kind(
     Each row has its file, row and commit. Rows without a text are stored as rejects with their reasons.""",
     formats=frozenset({"parquet"}),
     row_store_class=conversations.ConversationRows,
-    planner=Planner(list_uncached_inputs),
+    planner=Planner(list_hub_inputs),
     applies_removals=True,
     checks=(
         FILES_CHECK,

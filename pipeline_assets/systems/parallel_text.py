@@ -147,7 +147,7 @@ def _sample(job: Job) -> BuildResult:
 
 
 def _list_fetched_files(target: Target, run: Run) -> Listing:
-    return raw_pin.list_uncached_inputs(target, run, {raw_pin.RAW_STAGE: _find_hub_files})
+    return raw_pin.list_hub_inputs(target, run, {raw_pin.RAW_STAGE: _find_hub_files})
 
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:

@@ -55,10 +55,12 @@ def score_targets(
     for name, target in targets_by_split.items():
         content = section.recipe_content(name.partition("/")[2])
         nll_targets.append(NLL_SCORES.target(recipe_name, content, [target, model], partition=name, count_limit=limit))
-    return [*nll_targets, *score_outputs(recipe_name, nll_targets, subsets)]
+    return [*nll_targets, *report_and_subset_targets(recipe_name, nll_targets, subsets)]
 
 
-def score_outputs(recipe_name: str, nll_targets: Sequence[Target], subsets: SubsetsRecipe | None) -> list[Target]:
+def report_and_subset_targets(
+    recipe_name: str, nll_targets: Sequence[Target], subsets: SubsetsRecipe | None
+) -> list[Target]:
     """Return the targets of the report on scores, and of subsets if requested."""
     pools = {target.upstream[0].role: target.upstream[0] for target in nll_targets}
     upstream = [*nll_targets, *pools.values()]
@@ -189,7 +191,7 @@ NLL_SCORES = Kind(
         artifact_check(scores.scores_are_stable, is_blocking=False),
     ),
     preview=scores.preview_rows,
-    planner=Planner(model_pin.list_uncached_inputs),
+    planner=Planner(model_pin.list_hub_inputs),
     dagster_pool="scoring",
 )
 

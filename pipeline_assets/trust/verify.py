@@ -64,7 +64,7 @@ def scan_chain(folder: Path, scope: VerificationScope, label_names: LabelNames) 
 def read_and_check(verification: Verification) -> None:
     """Read and check the files of the scope; fetch and write nothing.
 
-    Record the results. Raise RetryableError if there are findings, and an artifact was replaced since the scan.
+    Record the results. Raise RetryableError if an artifact was replaced since the scan, so that findings may be wrong.
     """
     _hash_files(verification)
     _check_contents(verification)
@@ -76,7 +76,7 @@ def read_and_check(verification: Verification) -> None:
 
 
 def _is_unchanged(verification: Verification, artifact: Artifact) -> bool:
-    """Check whether an artifact still has the manifest and damage that were found."""
+    """Check whether manifest and damage are still those that the verification found."""
     with pin_folder(artifact.folder) as folder:
         try:
             current = read_manifest(folder.stable_path)

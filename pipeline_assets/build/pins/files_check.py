@@ -50,7 +50,7 @@ class HubCacheCheck(FilesCheck):
 
 
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEntry]]) -> HubCacheCheck:
-    """Compare the hub cache with `external_inputs`, which maps digests to input entries."""
+    """Compare the hub cache with `external_inputs`, input entries keyed by digest."""
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
@@ -147,7 +147,7 @@ class SourceFolderCheck(FilesCheck):
 def check_source_folders(
     manifests: Iterable[Manifest], external_inputs: Mapping[str, Sequence[InputEntry]], root: Path
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[InputEntry]]]:
-    """Compare source folders with `external_inputs`, a map of digests to input entries.
+    """Compare source folders with `external_inputs`, input entries keyed by digest.
 
     Return the check, and the entries of artifacts without a source folder, which were not compared.
     """

@@ -120,10 +120,10 @@ def find_hub_model(target: Target, run: Run) -> HubPin:
     return HubPin(hub, name, revision, [listed[path] for path in chosen.names], chosen.decisions)
 
 
-def list_uncached_inputs(target: Target, run: Run) -> Listing:
+def list_hub_inputs(target: Target, run: Run) -> Listing:
     """List the uncached bytes of the hub models and splits that a target reads."""
     searches = {SPLIT_STAGE: find_hub_split, MODEL_STAGE: find_hub_model, TEMPLATE_STAGE: find_hub_model}
-    return raw_pin.list_uncached_inputs(target, run, searches)
+    return raw_pin.list_hub_inputs(target, run, searches)
 
 
 @contextlib.contextmanager

@@ -128,7 +128,8 @@ def pin_kind(
 def _pin_files(target: Target, run: Run, find_on_hub: HubSearch) -> BuildResult:
     """Pin a target's files: hash local files, or use the hashes that the hub states.
 
-    Hub files are not fetched. Raise InputError if the hub's hash of an uncached file differs from the listing.
+    Hub files are not fetched. For a file that is not cached, ask the hub again, and raise InputError if its hash has
+    changed since the listing.
     """
     if isinstance(target.external_inputs, InputFolder):
         folder, decisions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
@@ -145,7 +146,7 @@ def _pin_files(target: Target, run: Run, find_on_hub: HubSearch) -> BuildResult:
     return BuildResult([], counts, pin.decisions, external_inputs=pin.entries())
 
 
-def list_uncached_inputs(target: Target, run: Run, searches: Mapping[StageVersion, HubSearch]) -> Listing:
+def list_hub_inputs(target: Target, run: Run, searches: Mapping[StageVersion, HubSearch]) -> Listing:
     """List the files of a target's hub pins, with the number of uncached bytes."""
     missing: dict[str, int] | None = None
     for upstream in target.upstream:

@@ -16,7 +16,7 @@ from pipeline_assets.spine.manifest import Manifest
 
 @dataclass(frozen=True)
 class TextSource:
-    """Rows of a hub file or a local file, from which a text came."""
+    """Rows from which a text was made, with their hub file or local file."""
 
     file: str
     rows: tuple[AnySourceRow, ...]  # in the order of the text, for example a question and its answers

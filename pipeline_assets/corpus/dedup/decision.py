@@ -193,8 +193,8 @@ class Passage(NamedTuple):
 def compare_words(kept: str, dropped: str, context_words: int) -> Iterator[Passage]:
     """Yield the passages of two texts, compared by their normalized words.
 
-    Up to `context_words` equal words are kept on each side of a difference. Two or more other equal words in a row are
-    replaced by their count.
+    Up to `context_words` equal words are kept on each side of a difference. Between them, two or more further
+    equal words are replaced by their count.
     """
     a_words, b_words = (list(_WORD.finditer(text)) for text in (kept, dropped))
     # Lower each character as `words.normalize` does.

@@ -280,9 +280,9 @@ def _assign_gram_ids(n: int, repeated_count: int, words: WordSpans, scratch: Scr
 
 @compiled_inner
 def _keep_repeated(repeated_count: int, scratch: Scratch) -> tuple[int, int, int]:
-    """Keep in `repeat_starts` the words at which a repeated n-gram begins.
+    """Remove from `repeat_starts` the words at which no repeated n-gram begins.
 
-    Set `gram_ids` of the other words in `repeat_starts` to -1.
+    Set their `gram_ids` to -1.
 
     Returns:
         Number of kept words; number of occurrences of the most frequent n-gram; first word of this n-gram's first

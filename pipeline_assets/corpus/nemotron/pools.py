@@ -229,7 +229,7 @@ def _find_memberships(
 
 
 def _describe_correctness_gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
-    """Summarize `rows`, which have a correctness value but no pool; {} if there are none."""
+    """Summarize rows that have a correctness value but no pool; {} if there are none."""
     if not rows.height:
         return {}
     shares, examples = rows["meta_correctness"], [f"{split}/{row_id:.80}" for row_id in rows["id"][:_MAX_EXAMPLES]]

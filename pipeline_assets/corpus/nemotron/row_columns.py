@@ -87,9 +87,9 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     condition with the highest accuracy, except two: `meta_correctness_high` is the accuracy of the best `high_…`
     condition, and `meta_solved_bin` describes all attempts.
 
-    A condition is valid if `count` is above 0 and `pass` is from 0 to `count`. If `count` or `pass` is not an integer,
-    a condition is valid if `count` is not 0 and `accuracy` is from 0 to 1; `meta_pass_k` and `meta_correct_count` are
-    null for such a condition. Numbers may be text. Shares are rounded to four digits.
+    A condition is valid if `count` is above 0 and `pass` is from 0 to `count`. If one of them is
+    missing or no integer, the condition is valid if `accuracy` is from 0 to 1, unless `count` is 0; then `meta_pass_k`
+    and `meta_correct_count` are null. Numbers may be text. Shares are rounded to four digits.
     """
     valid = {}
     for condition in EVALUATION_CONDITIONS:

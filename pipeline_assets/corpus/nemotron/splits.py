@@ -93,7 +93,7 @@ def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitF
 def find_split(
     paths: Iterable[str], card: str, split: str, patterns: Mapping[str, Sequence[str]], where: str
 ) -> SplitFiles:
-    """Find the files of one split; a split's `patterns` in the recipe override the card.
+    """Find the files of one split; its `patterns` in the recipe override the card.
 
     `card` is the text of README.md; `where` names the dataset in errors. If the dataset has no such split, raise
     `UsageError`; if no file matches the patterns, raise `InputError`.

@@ -79,7 +79,7 @@ def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
 def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[str, Any]:
     """Copy the current versions of matching objects; return versions as provenance.
 
-    A copy is deleted if the store no longer has its object, because readers would still read it. Raise InputError if an
+    Copies whose objects the store no longer has are deleted, since readers would read them. Raise InputError if an
     object changes during the copy, or if an object's name is not a valid file name.
     """
     objects, folder = list_objects(url, source), source.path

@@ -15,7 +15,7 @@ from pipeline_assets.build import drive
 from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.pins.files_check import check_hub_cache
-from pipeline_assets.build.pins.model_pin import list_uncached_inputs, model_folder
+from pipeline_assets.build.pins.model_pin import list_hub_inputs, model_folder
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
@@ -52,7 +52,7 @@ LOOK = Kind(
     file_builder(record_files),
     "What is seen of it.",
     (FILES_CHECK,),
-    planner=Planner(list_uncached_inputs),
+    planner=Planner(list_hub_inputs),
 )
 KINDS = (LOOK,)
 
@@ -137,7 +137,7 @@ def test_the_files_of_a_model_are_listed_before_its_pin_and_download(hub: Faulty
     hub_pin, folder_pin = pin_for(name=NAME, revision=publish(hub)), pin_for(path=str(write_model(tmp_path / "tiny")))
     look = LOOK.target("mine", {}, [hub_pin])
 
-    listed, before = hub_pin.kind.planner.list_files(hub_pin, run), list_uncached_inputs(look, run)
+    listed, before = hub_pin.kind.planner.list_files(hub_pin, run), list_hub_inputs(look, run)
     artifact, _ = build_and_read(hub_pin, run)
 
     fetched = ("config.json", "model.safetensors.index.json")
@@ -145,9 +145,9 @@ def test_the_files_of_a_model_are_listed_before_its_pin_and_download(hub: Faulty
     assert before.bytes_to_fetch == {
         f"{NAME}:{name}": 0 if name in fetched else len(content) for name, content in PINNED.items()
     }
-    assert set((list_uncached_inputs(look, run).bytes_to_fetch or {}).values()) == {0}
+    assert set((list_hub_inputs(look, run).bytes_to_fetch or {}).values()) == {0}
     assert [file["name"] for file in folder_pin.kind.planner.list_files(folder_pin, run).inputs] == list(PINNED)
-    assert list_uncached_inputs(LOOK.target("mine", {}, [folder_pin]), run).bytes_to_fetch is None
+    assert list_hub_inputs(LOOK.target("mine", {}, [folder_pin]), run).bytes_to_fetch is None
 
 
 @pytest.mark.parametrize("keeps_size", [True, False])
