@@ -99,7 +99,7 @@ COMMANDS = {
         "pull": "Copy an artifact from an object store; pull again to resume.",
         "nemotron publish": "Publish a sealed folder as a hub dataset; needs HF_TOKEN.",
     },
-    "commands.describe": {"describe": "Describe a dataset in a form that a standard or a law prescribes."},
+    "commands.describe": {"describe": "Describe a dataset as a standard or a law requires."},
     "commands.export": {"export": "Write documents or rows for a trainer, or as Parquet."},
 }
 """Names of commands and the first sentence of their help, by module."""

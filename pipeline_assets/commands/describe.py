@@ -23,7 +23,7 @@ def describe(
     answers: Annotated[Path | None, typer.Option(help="YAML file with answers to the questions.")] = None,
     data: OptionalRoot = None,
 ) -> None:
-    """Describe a dataset in a form that a standard or a law prescribes.
+    """Describe a dataset as a standard or a law requires.
 
     Example: corpusmill describe data/megatron/healing_text_v1 --as croissant > croissant.json
     """
