@@ -149,7 +149,7 @@ def test_a_current_artifact_needs_no_intact_upstream(run: Materialized, root: Pa
     shard = next(root.rglob("shards/*.jsonl.zst"))
     overwrite(shard, shard.read_bytes()[:-1])
 
-    run(NAME, "healing_text_manifest")
+    assert run(NAME, "healing_text_manifest").success
 
 
 def test_builds_keep_a_copy_of_the_manifests_for_git(built: BuiltDemo) -> None:

@@ -4,13 +4,16 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
+import pydantic
+
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.key_types import DOTS, MAX_NAME, NAME_PATTERN
+from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
 PROJECT_RECIPES_FOLDER = shipped_path("manifests/recipes")
+_NAME = pydantic.TypeAdapter(Name)
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:
@@ -68,5 +71,9 @@ def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, s
 
 
 def _is_name(text: str) -> bool:
-    """Check whether a text obeys the rules of the type `Name`."""
-    return bool(NAME_PATTERN.fullmatch(text)) and DOTS not in text and len(text) <= MAX_NAME
+    """Check whether a text is a valid `Name`."""
+    try:
+        _NAME.validate_python(text)
+    except pydantic.ValidationError:
+        return False
+    return True

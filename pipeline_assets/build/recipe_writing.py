@@ -74,11 +74,11 @@ def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path
         durable.make_folder(kept.parent)
         with lock_folder(kept.parent):  # `init` and `pin` may write the same recipe
             for target, text in texts.items():
-                if target.exists() and RECIPE_FORMAT.read_raw(target) != text and not replace:
+                if _read_present(target) not in (None, text) and not replace:
                     fix = "run that one by its name, rename one of them, or run with --replace"
                     raise UsageError(f"another {'recipe' if target == kept else 'own step'} exists", target, fix)
             for target, text in reversed(texts.items()):  # the recipe last
-                if not (target.exists() and RECIPE_FORMAT.read_raw(target) == text):  # it may be a link
+                if _read_present(target) != text:  # an equal file may be a link, which remains
                     durable.write_durably(target, text)
     return kept
 

@@ -125,7 +125,8 @@ def hub_source_section(
             raise UsageError("no file of the dataset is Parquet or JSON lines", where, fix)
         what = f"config {config!r} has no files of split {split!r} ({named})"
         raise UsageError(what, where, "choose another split or config, or write a recipe with `files`")
-    files = (file for file in listing if file.path in set(matches))
+    chosen_paths = set(matches)
+    files = (file for file in listing if file.path in chosen_paths)
     names = next(filter(None, (_file_columns(hub, dataset, commit, file) for file in files)), ())
     if not any(f"{text_column}.".startswith(f"{name}.") for name in names):
         fix = "set `sources.0.columns.text` in the recipe to the column that holds the text"

@@ -29,12 +29,11 @@ def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterVal
 
 MAX_NAME = 150  # files may have 255 bytes, and their names contain names of recipes and sources
 DOTS, DOTS_RULE = "...", "must not contain `...`, which is a range in Dagster's names of partitions"
-NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _NAME_RULE = "must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit"
 
 Name = Annotated[
     str,
-    text_rule(NAME_PATTERN.fullmatch, _NAME_RULE),
+    text_rule(re.compile(r"[a-z0-9][a-z0-9_.-]*").fullmatch, _NAME_RULE),
     text_rule(lambda name: DOTS not in name, DOTS_RULE),
     text_rule(lambda name: len(name) <= MAX_NAME, f"must have at most {MAX_NAME} characters"),
 ]

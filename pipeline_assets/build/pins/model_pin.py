@@ -121,7 +121,7 @@ def find_hub_model(target: Target, run: Run) -> HubPin:
 
 
 def list_hub_inputs(target: Target, run: Run) -> Listing:
-    """List the uncached bytes of the hub models and splits that a target reads."""
+    """List the hub files of a target's models and splits, with their uncached bytes."""
     searches = {SPLIT_STAGE: find_hub_split, MODEL_STAGE: find_hub_model, TEMPLATE_STAGE: find_hub_model}
     return raw_pin.list_hub_inputs(target, run, searches)
 

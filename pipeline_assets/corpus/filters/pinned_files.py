@@ -105,9 +105,10 @@ def unpinned_file_errors(
     that cannot be read is skipped; the build reports it.
     """
     blocklist, score = section_at(filters, "blocklist"), section_at(filters, "score")
-    lists = [("blocklist", kind) for kind in ("domains", "urls", "words")]
     files: dict[tuple[str, ...], Any] = {
-        (*place, name): file for place in lists for name, file in section_at(blocklist, place[1]).items()
+        ("blocklist", kind, name): file
+        for kind in ("domains", "urls", "words")
+        for name, file in section_at(blocklist, kind).items()
     }
     files |= {("score", "model"): score["model"]} if "model" in score else {}
     for place, file in files.items():
