@@ -1,13 +1,13 @@
 """Filter of documents by limits on counts and on ratios of counts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.compiled import compiled, compiled_inner, unaligned_u64_view
+from pipeline_assets.corpus.compiled import compiled, unaligned_u64_view
 from pipeline_assets.corpus.filters.characters import character_classes
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.phrases import PhraseScope, build_automaton, find_phrases
@@ -67,11 +67,10 @@ _ROWS: dict[str, list[_ThresholdRow]] = {  # by recipe section
     ],
     "boilerplate": [("max_line_fraction", "boilerplate_lines", TextCount.BOILERPLATE_LINES, TextCount.LINES)],
 }
-_EARLY_SECTIONS = ("length", "characters", "gopher_quality")  # need no search for repetition or boilerplate
 
 
-def build_thresholds(recipe: FilterRecipe, sections: Iterable[str] = _ROWS) -> list[Threshold]:
-    """Return the thresholds of recipe sections, in the order in which they apply."""
+def build_thresholds(recipe: FilterRecipe) -> list[Threshold]:
+    """Return the thresholds of a recipe, in the order in which they apply."""
     return [
         Threshold(
             reason=reason,
@@ -80,44 +79,40 @@ def build_thresholds(recipe: FilterRecipe, sections: Iterable[str] = _ROWS) -> l
             dropped_side="<" if key.startswith("min_") else ">",
             limit=float(limit) if isinstance(limit, str) else limit,
         )
-        for section in sections
-        for key, reason, numerator, denominator in _ROWS[section]
+        for section, rows in _ROWS.items()
+        for key, reason, numerator, denominator in rows
         if (limit := getattr(getattr(recipe, section), key, None)) is not None
     ]
 
 
-class ThresholdArrays(NamedTuple):
-    """Thresholds as arrays, for compiled code; shapes are (thresholds,)."""
+class _Limits(NamedTuple):
+    """Thresholds as arrays; shapes are (thresholds,)."""
 
     numerators: NDArray[np.int64]  # `TextCount` to compare
     denominators: NDArray[np.int64]  # `TextCount` to divide by; -1 for no ratio
     signs: NDArray[np.float64]  # 1 if values above the limit are dropped, -1 if values below it are
     limits: NDArray[np.float64]
 
+    @classmethod
+    def from_thresholds(cls, thresholds: Sequence[Threshold]) -> "_Limits":
+        denominators = [-1 if threshold.denominator is None else threshold.denominator for threshold in thresholds]
+        return cls(
+            np.array([threshold.numerator for threshold in thresholds], np.int64),
+            np.array(denominators, np.int64),
+            np.array([1.0 if threshold.dropped_side == ">" else -1.0 for threshold in thresholds], np.float64),
+            np.array([threshold.limit for threshold in thresholds], np.float64),
+        )
 
-def threshold_arrays(thresholds: Sequence[Threshold]) -> ThresholdArrays:
-    """Convert thresholds to arrays, for compiled code."""
-    denominators = [-1 if threshold.denominator is None else threshold.denominator for threshold in thresholds]
-    return ThresholdArrays(
-        np.array([threshold.numerator for threshold in thresholds], np.int64),
-        np.array(denominators, np.int64),
-        np.array([1.0 if threshold.dropped_side == ">" else -1.0 for threshold in thresholds], np.float64),
-        np.array([threshold.limit for threshold in thresholds], np.float64),
-    )
+    def first_violations(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the index of the first limit that each document violates, or -1.
 
-
-@compiled_inner
-def first_violation(counts: NDArray[np.int64], thresholds: ThresholdArrays) -> int:
-    """Return the index of the first limit that a document's counts violate, or -1."""
-    for number in range(len(thresholds.numerators)):
-        value = float(counts[thresholds.numerators[number]])
-        if thresholds.denominators[number] >= 0:
-            divisor = float(counts[thresholds.denominators[number]])
-            value = value / divisor if divisor else 0.0
+        `counts` has the shape (documents, len(TextCount)), the result (documents,).
+        """
+        divisors = np.where(self.denominators >= 0, counts[:, self.denominators], 1).astype(np.float64)
+        values = np.divide(counts[:, self.numerators], divisors, out=np.zeros_like(divisors), where=divisors != 0)
         # The sign makes the difference positive on the side that drops; at the limit it is 0, and the document is kept.
-        if (value - thresholds.limits[number]) * thresholds.signs[number] > 0:
-            return number
-    return -1
+        is_violated = (values - self.limits) * self.signs > 0
+        return np.where(is_violated.any(axis=1), is_violated.argmax(axis=1), -1)
 
 
 @compiled
@@ -127,29 +122,19 @@ def _fill_text_counts(
     classes: NDArray[np.uint16],
     words: WordSpans,
     scratch: Scratch,
-    early_thresholds: ThresholdArrays,
     counts_repetition: bool,
     counts: NDArray[np.int64],
 ) -> None:
     """Fill all columns of `counts` except `STOP_WORDS` and `BOILERPLATE_LINES`.
 
-    `counts` has the shape (documents, len(TextCount)). Documents that violate an early limit get no repetition counts.
+    `counts` has the shape (documents, len(TextCount)).
     """
     text, offsets = batch
     for document in range(len(offsets) - 1):
         start = offsets[document]
         find_words(text, start, offsets[document + 1] - start, classes, words, counts[document])
-        if counts_repetition and first_violation(counts[document], early_thresholds) < 0:
+        if counts_repetition:
             count_repetition(u64_view[start:], words, scratch, counts[document])
-
-
-@compiled
-def first_violations(counts: NDArray[np.int64], thresholds: ThresholdArrays) -> NDArray[np.int64]:
-    """Return the `first_violation` of each document, from its row of `counts`."""
-    failed = np.empty(len(counts), np.int64)
-    for document in range(len(counts)):
-        failed[document] = first_violation(counts[document], thresholds)
-    return failed
 
 
 _REUSED_BYTES = 4 << 20  # most documents fit into arrays of this size, which are allocated once
@@ -160,8 +145,7 @@ class ThresholdFilter(Filter):
 
     def __init__(self, recipe: FilterRecipe) -> None:
         self._thresholds = build_thresholds(recipe)
-        self._threshold_arrays = threshold_arrays(self._thresholds)
-        self._early_thresholds = threshold_arrays(build_thresholds(recipe, _EARLY_SECTIONS))
+        self._limits = _Limits.from_thresholds(self._thresholds)
         self._counts_repetition = recipe.repetition is not None
         self._reused = allocate_spans(_REUSED_BYTES), allocate_scratch(_REUSED_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
@@ -178,20 +162,20 @@ class ThresholdFilter(Filter):
         if not self._thresholds:
             return
         batch = join_texts([candidate.text for candidate in candidates])
-        counts = self._count_batch(batch, self._early_thresholds)
-        self._count_boilerplate(batch, counts, first_violations(counts, self._threshold_arrays) < 0)
-        failed = first_violations(counts, self._threshold_arrays)
+        counts = self._count_batch(batch)
+        self._count_boilerplate(batch, counts, self._limits.first_violations(counts) < 0)
+        failed = self._limits.first_violations(counts)
         for document in np.flatnonzero(failed >= 0).tolist():
             candidates[document].fail(self._thresholds[failed[document]].measure(counts[document]))
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Measure a document by each threshold of the recipe."""
         batch = join_texts([candidate.text])
-        counts = self._count_batch(batch, threshold_arrays([]))
+        counts = self._count_batch(batch)
         self._count_boilerplate(batch, counts, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
-    def _count_batch(self, batch: TextBatch, early_thresholds: ThresholdArrays) -> NDArray[np.int64]:
+    def _count_batch(self, batch: TextBatch) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(TextCount)), np.int64)
         if self._stop_words is not None:
             max_counts = np.full(len(counts), self._max_stop_words)
@@ -201,7 +185,7 @@ class ThresholdFilter(Filter):
         fits = longest <= _REUSED_BYTES
         words, scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
         u64_view, repeats = unaligned_u64_view(batch.text), self._counts_repetition
-        _fill_text_counts(batch, u64_view, character_classes(), words, scratch, early_thresholds, repeats, counts)
+        _fill_text_counts(batch, u64_view, character_classes(), words, scratch, repeats, counts)
         return counts
 
     def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], search_mask: NDArray[np.bool_]) -> None:
