@@ -27,6 +27,7 @@ from pipeline_assets.events import AssetView
 from pipeline_assets.spine.artifact import CheckResult, check_record_path, open_artifact, read_check_results, size_error
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import parse_version, shown_asset_key
 
@@ -135,13 +136,18 @@ def _fingerprint(assets: Sequence[_TrackedAsset], root: Path, failed_runs: Seque
     """Hash everything on which events depend, such as digests and check times."""
     lines = [read_removals(root).positions[-1], *(record.dagster_run.run_id for record in failed_runs)]
     for entry in assets:
-        checked_at, view = 0, entry.view
-        with contextlib.suppress(FileNotFoundError):
-            checked_at = check_record_path(entry.folder).stat().st_mtime_ns
+        view = entry.view
         asset = (view.key.to_user_string(), view.partition, view.code_version)
-        values = (*asset, entry.digest, entry.is_changed, checked_at)
+        values = (*asset, entry.digest, entry.is_changed, _modified_at_ns(check_record_path(entry.folder)))
         lines.append(" ".join(map(str, values)))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _modified_at_ns(path: Path) -> int:
+    """Return the time of a file's last change; 0 without the file."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_mtime_ns
+    return 0
 
 
 def _report_events(assets: Sequence[_TrackedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
@@ -192,26 +198,36 @@ def _new_materializations(
 def _new_check_results(
     assets: Sequence[_TrackedAsset], instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield stored check results that the UI lacks or shows as outdated."""
-    assets = [entry for entry in assets if entry.digest]
+    """Yield check results that the UI lacks or shows as outdated.
+
+    A failure that a scheduled verification found stands until the artifact is built again.
+    """
     kinds = {entry.view.key: SYSTEMS.kinds[entry.kind_name] for entry in assets}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
+    built_at = dict.fromkeys(kinds, 0.0)
     # An asset has all versions of a recipe's artifact; its checks are those of the newest one.
     views = [entry.view for entry in assets]
     newest_dates = dict(sorted((view.key, view.version.date) for view in views if view.version))
     for entry, view in zip(assets, views, strict=True):
         if view.version is None or view.version.date == newest_dates[view.key]:
             results[view.key][view.partition] = read_check_results(entry.folder, entry.digest) or ()
+            built_at[view.key] = max(built_at[view.key], _modified_at_ns(entry.folder / MANIFEST_FILE) / 1e9)
     for key, kind in kinds.items():
         checks = [dg.AssetCheckKey(key, check.name) for check in kind.checks]
         known = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
         newest = instance.get_latest_materialization_event(key)
-        for event in events.check_evaluations(key, kind, results[key]):
-            record = known.get(event.asset_check_key)
-            earlier = None if record is None else record.event
+        stored = {event.asset_check_key: event for event in events.check_evaluations(key, kind, results[key])}
+        for check in checks:
+            record = known.get(check)
+            earlier, last = (None, None) if record is None else (record.event, record.evaluation)
+            if not isinstance(last, dg.AssetCheckEvaluation):  # never reported, or only planned by a run that failed
+                last = None
             # The UI ignores results that are older than the newest materialization.
             is_older = newest is not None and (earlier is None or earlier.timestamp < newest.timestamp)
-            if is_older or _needs_report(None if record is None else record.evaluation, event):
+            if last is not None and _failed_verification(last) and earlier and earlier.timestamp > built_at[key]:
+                if is_older:
+                    yield _repeat_evaluation(last)
+            elif (event := stored.get(check)) and (is_older or _differs(last, event)):
                 yield event
 
 
@@ -241,15 +257,26 @@ def _find_state(target: Target, root: Path, state_by_id: dict[int, str]) -> str:
     return state_by_id[id(target)]
 
 
-def _needs_report(last_report: object, event: dg.AssetCheckEvaluation) -> bool:
-    """Check whether a check's result is unreported or differs from its last report.
+def _failed_verification(evaluation: dg.AssetCheckEvaluation) -> bool:
+    """Check whether a scheduled verification found damage in a sample of the files."""
+    keys = {name.rpartition("_")[2] for name in evaluation.metadata}
+    return not evaluation.passed and events.SAMPLE_KEY in keys
 
-    If the last report is a failure that a scheduled verification found in a sample of the files, return False: the
-    result of the build must not hide that failure.
-    """
-    if not isinstance(last_report, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
-        return True
-    if not last_report.passed and any(name.rpartition("_")[2] == events.SAMPLE_KEY for name in last_report.metadata):
-        return False
-    reported = (last_report.passed, last_report.severity, last_report.description)
+
+def _repeat_evaluation(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation:
+    """Copy an evaluation without the materialization that it refers to."""
+    return dg.AssetCheckEvaluation(
+        asset_key=evaluation.asset_key,
+        check_name=evaluation.check_name,
+        passed=evaluation.passed,
+        metadata=evaluation.metadata,
+        severity=evaluation.severity,
+        description=evaluation.description,
+        blocking=evaluation.blocking,
+    )
+
+
+def _differs(last: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:
+    """Check whether a result is unreported or differs from its last report."""
+    reported = None if last is None else (last.passed, last.severity, last.description)
     return reported != (event.passed, event.severity, event.description)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -86,8 +87,9 @@ def _edit_manifest(file: Path) -> str:
 def test_verify_fails_on_a_damaged_artifact(
     notes_root: Path, instance: dg.DagsterInstance, damage: Callable[[Path], str]
 ) -> None:
-    recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
-    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
+    recipe, run = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml"), Run(notes_root, RunSettings())
+    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), run))
+    report_sealed_artifacts([recipe], notes_root, instance)
     write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
     expected = damage(min((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*")))
 
@@ -98,6 +100,15 @@ def test_verify_fails_on_a_damaged_artifact(
     assert (event.step_failure_data.user_failure_data.description or "").startswith(expected)
     checks = {check.asset_key.path[-1]: check.passed for check in failed.get_asset_check_evaluations()}
     assert (checks["filtered"], checks["normalized"]) == (False, True)
+    key = dg.AssetCheckKey(dg.AssetKey(["stage_a", "mixed", "filtered"]), "files_match_manifest")
+    for repairs, passed in ((False, False), (True, True)):  # neither the build's result nor its stale mark hides damage
+        if repairs:
+            assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), replace(run, replace=True)))
+        report_sealed_artifacts([recipe], notes_root, instance)
+        [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        newest = instance.get_latest_materialization_event(key.asset_key)
+        assert record.evaluation is not None and record.evaluation.passed == passed
+        assert newest is not None and record.event is not None and record.event.timestamp >= newest.timestamp
 
 
 def test_verify_reads_the_versions_of_its_recipe_too(notes_root: Path, instance: dg.DagsterInstance) -> None:
