@@ -157,7 +157,7 @@ def test_init_names_sources_after_folders_of_any_name(
     assert {source.columns.text for source in recipe.sources} == {"Notiz\n(kurz)"}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", ["123", "2026-01-01", "no", "1.5"])
+@pytest.mark.parametrize("name", ["123", "2026-01-01", "no"])
 def test_init_writes_a_readable_recipe_if_yaml_reads_its_name_as_another_type(
     corpusmill: Corpusmill, mixed: Path, tmp_path: Path, name: str
 ) -> None:

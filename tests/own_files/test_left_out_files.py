@@ -5,7 +5,6 @@ import json
 import os
 from pathlib import Path
 
-import pytest
 import yaml
 from command_results import Corpusmill, refused
 
@@ -148,13 +147,12 @@ def test_init_omits_dumps_in_name_only_and_run_reads_the_rest(corpusmill: Corpus
     assert "normalized/in  2 documents\n" in ran.stdout and "normalized/wikipedia  1 document\n" in ran.stdout
 
 
-@pytest.mark.parametrize("hidden", [[], [".env"]])
-def test_init_without_visible_files_names_no_keys(corpusmill: Corpusmill, tmp_path: Path, hidden: list[str]) -> None:
-    (tmp_path / "none").mkdir()
-    for name in hidden:
-        (tmp_path / "none" / name).write_text("A=1")
+def test_init_without_visible_files_names_no_keys(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    folder.mkdir()
+    hidden = " (left out: .env (files and folders whose names begin with a dot are not read))"
 
-    refusal = refused(corpusmill("init", "none", "--input", tmp_path / "none", "--data", tmp_path / "data"))
-
-    why = " (left out: .env (files and folders whose names begin with a dot are not read))" if hidden else ""
-    assert f"{tmp_path / 'none'}: no readable files in the folder{why}; expected Posts.xml" in refusal
+    for why in ("", hidden):
+        refusal = refused(corpusmill("init", "none", "--input", folder, "--data", tmp_path / "data"))
+        assert f"{folder}: no readable files in the folder{why}; expected Posts.xml" in refusal
+        (folder / ".env").write_text("A=1")

@@ -1,14 +1,13 @@
 """`.jsonl.zst` files: lines are read back complete, or the reader fails."""
 
 import hashlib
-import json
 import os
 import random
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from refusals import refusal
 
@@ -57,7 +56,6 @@ def test_rows_are_written_as_one_json_object_a_line(path: Path) -> None:
     output = write_rows(path, "rows.jsonl.zst", [{"b": 1, "a": "é\n"}, {}], zstd_level=3)
 
     assert read(path) == '{"b":1,"a":"é\\n"}\n{}\n'.encode()
-    assert [json.loads(line) for line in read(path).splitlines()] == [{"b": 1, "a": "é\n"}, {}]
     assert output.rows == 2
 
 
@@ -77,16 +75,9 @@ def test_lines_in_other_pieces_give_an_equal_file(path: Path) -> None:
     assert in_pieces == whole
 
 
-def test_file_without_lines_has_no_blocks(path: Path) -> None:
-    output = write(path).output("x")
-
-    assert list(read_line_blocks(path)) == []
-    assert output.content_sha256 == hashlib.sha256(b"").hexdigest()
-    assert path.stat().st_size > 0
-
-
 @reuse_folder
 @given(lines=lines_lists, cuts=st.lists(st.integers(0, 30), max_size=4), block_bytes=st.integers(1, 200))
+@example(lines=[], cuts=[], block_bytes=1)
 def test_lines_are_read_back_as_written(path: Path, lines: list[bytes], cuts: list[int], block_bytes: int) -> None:
     bounds = [0, *sorted(min(cut, len(lines)) for cut in cuts), len(lines)]
     pieces = [b"".join(lines[start:stop]) for start, stop in pairwise(bounds)]

@@ -191,6 +191,14 @@ def test_megatron_opens_our_empty_pair_without_a_mapping(indexed_dataset: Callab
 
 
 GOOD = encoded_index(np.array([2, 1], np.int32))  # 34 header, 8 lengths, 16 pointers, 24 document index
+
+
+def changed(at: int, layout: str, *values: int) -> bytes:
+    """Return the valid index with other values at an offset."""
+    packed = struct.pack(layout, *values)
+    return GOOD[:at] + packed + GOOD[at + len(packed) :]
+
+
 TOKENS = bytes(12)
 NO_INDEX = "not a Megatron index; choose the prefix of a .bin/.idx pair"
 BAD_HEADER = "unsupported or truncated index"
@@ -208,35 +216,23 @@ def prefix(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        pytest.param(b"", NO_INDEX, id="empty"),
-        pytest.param(b"MMIDIDX", NO_INDEX, id="cut in its name"),
-        pytest.param(b"PAR1" + GOOD[4:], NO_INDEX, id="another format"),
-        pytest.param(
-            GOOD[:9] + struct.pack("<Q", 2) + GOOD[17:],
-            f"{BAD_HEADER}: version 2, dtype code 4, 82 bytes;",
-            id="version",
-        ),
-        pytest.param(GOOD[:17] + b"\x09" + GOOD[18:], f"{BAD_HEADER}: version 1, dtype code 9, 82 bytes;", id="dtype"),
-        pytest.param(GOOD[:-1], f"{BAD_HEADER}: version 1, dtype code 4, 81 bytes; rebuild the pair", id="cut"),
-        pytest.param(
-            GOOD[:18] + struct.pack("<Q", 2**60) + GOOD[26:],
-            f"{BAD_HEADER}: version 1, dtype code 4, 82",
-            id="sequences",
-        ),
-        pytest.param(
-            GOOD[:26] + struct.pack("<Q", 2**60) + GOOD[34:],
-            f"{BAD_HEADER}: version 1, dtype code 4, 82",
-            id="documents",
-        ),
-        pytest.param(GOOD[:34] + struct.pack("<2i", 2, 2**31 - 1) + GOOD[42:], MISMATCH, id="a length too long"),
-        pytest.param(GOOD[:34] + struct.pack("<2i", 4, -1) + GOOD[42:], MISMATCH, id="a negative length"),
-        pytest.param(GOOD[:42] + struct.pack("<2q", 0, -4) + GOOD[58:], MISMATCH, id="a pointer before the start"),
-        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 2**62) + GOOD[58:], MISMATCH, id="a pointer behind the end"),
-        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 4) + GOOD[58:], MISMATCH, id="sequences that overlap"),
-        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 1, 1), MISMATCH, id="a sequence in no document"),
-        pytest.param(GOOD[:58] + struct.pack("<3q", 1, 1, 2), MISMATCH, id="a first document that starts late"),
-        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 3, 2), MISMATCH, id="a document past the sequences"),
-        pytest.param(GOOD[:26] + struct.pack("<Q", 0) + GOOD[34:58], MISMATCH, id="no document index"),
+        (b"", NO_INDEX),
+        (b"MMIDIDX", NO_INDEX),
+        (b"PAR1" + GOOD[4:], NO_INDEX),
+        (changed(9, "<Q", 2), f"{BAD_HEADER}: version 2, dtype code 4, 82 bytes;"),
+        (changed(17, "B", 9), f"{BAD_HEADER}: version 1, dtype code 9, 82 bytes;"),
+        (GOOD[:-1], f"{BAD_HEADER}: version 1, dtype code 4, 81 bytes; rebuild the pair"),
+        (changed(18, "<Q", 2**60), f"{BAD_HEADER}: version 1, dtype code 4, 82"),  # sequences
+        (changed(26, "<Q", 2**60), f"{BAD_HEADER}: version 1, dtype code 4, 82"),  # documents
+        (changed(34, "<2i", 2, 2**31 - 1), MISMATCH),  # a length too long
+        (changed(34, "<2i", 4, -1), MISMATCH),
+        (changed(42, "<2q", 0, -4), MISMATCH),  # a pointer before the start
+        (changed(42, "<2q", 0, 2**62), MISMATCH),
+        (changed(42, "<2q", 0, 4), MISMATCH),  # sequences that overlap
+        (changed(58, "<3q", 0, 1, 1), MISMATCH),  # a sequence in no document
+        (changed(58, "<3q", 1, 1, 2), MISMATCH),  # a first document that starts late
+        (changed(58, "<3q", 0, 3, 2), MISMATCH),  # a document past the sequences
+        (changed(26, "<Q", 0)[:58], MISMATCH),  # no document index
     ],
 )
 def test_invalid_or_mismatched_index_is_refused(prefix: Path, index: bytes, message: str) -> None:

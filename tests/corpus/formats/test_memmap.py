@@ -99,12 +99,8 @@ def test_boundaries_and_the_document_of_each_token(folder: Path) -> None:
     packed = open_packed(folder)
 
     assert packed.boundaries(1).tolist() == [[0, 2], [2, 2]]
-    assert [packed.document_numbers(row).tolist() for row in range(4)] == [
-        [0, 0, 0, 1],
-        [0, 0, 1, 1],
-        [0, 0, 0, 0],
-        [0, 0, -1, -1],
-    ]
+    numbers = [packed.document_numbers(row).tolist() for row in range(4)]
+    assert numbers == [[0, 0, 0, 1], [0, 0, 1, 1], [0, 0, 0, 0], [0, 0, -1, -1]]
 
 
 def save_boundaries(folder: Path) -> None:
@@ -160,38 +156,26 @@ def test_a_worker_gets_the_folder_of_a_set_and_not_its_tokens(folder: Path) -> N
     assert segments == SEGMENTS[1]
 
 
-def test_truncated_index_is_refused_when_it_is_read(folder: Path) -> None:
-    (folder / INDEX_FILE).write_bytes((folder / INDEX_FILE).read_bytes()[:-3])
-
+def test_a_damaged_index_is_refused_when_it_is_read(folder: Path) -> None:
+    index, meta = (folder / INDEX_FILE).read_bytes(), json.loads((folder / META_FILE).read_bytes())
+    (folder / INDEX_FILE).write_bytes(index[:-3])
     packed = open_packed(folder)
 
     assert packed.segments(0) == SEGMENTS[0]
     with pytest.raises(InputError, match="the zstd stream is truncated"):
         packed.segments(3)
-
-
-@pytest.mark.parametrize("frames", [[], [{"row": 1, "offset": 0}]])
-def test_a_row_before_the_first_frame_of_the_index_is_refused(folder: Path, frames: list[dict[str, int]]) -> None:
-    meta = json.loads((folder / META_FILE).read_bytes()) | {"index_frames": frames}
-    (folder / META_FILE).write_text(json.dumps(meta))
-
-    assert "the index has no line for row 0; restore the file" in refusal(lambda: open_packed(folder).segments(0))
-
-
-def test_a_damaged_line_of_the_index_names_its_row(folder: Path) -> None:
     (folder / INDEX_FILE).write_bytes(zstandard.compress(b"[{]\n" * 4))
-
     with pytest.raises(InputError, match="the line of row 1 is damaged: JSON is malformed"):
         open_packed(folder).segments(1)
-
-
-def test_path_of_a_file_is_not_called_a_missing_folder(folder: Path) -> None:
-    with pytest.raises(InputError, match=f"{META_FILE}: expected a folder, got a file; choose the folder of a packed"):
-        open_packed(folder / META_FILE)
+    for frames in ([], [{"row": 1, "offset": 0}]):
+        (folder / META_FILE).write_text(json.dumps(meta | {"index_frames": frames}))
+        assert "the index has no line for row 0; restore the file" in refusal(lambda: open_packed(folder).segments(0))
 
 
 @pytest.mark.parametrize("name", [META_FILE, INPUT_IDS_FILE, INDEX_FILE])
 def test_missing_file_is_an_error_that_names_it(folder: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name}: expected a folder, got a file; choose the folder of a packed"):
+        open_packed(folder / name)
     (folder / name).unlink()
 
     with pytest.raises(InputError, match=f"{name}: file not found; (choose the folder of a packed|restore)"):

@@ -89,22 +89,20 @@ def test_pieces_of_any_size_have_the_hash_of_the_whole(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("small", "large"),
+    ("small", "large", "values"),
     [
-        (pa.string(), pa.large_string()),
-        (pa.binary(), pa.large_binary()),
-        (pa.list_(pa.string()), pa.large_list(pa.large_string())),
-        (pa.struct([("a", pa.list_(pa.binary()))]), pa.struct([("a", pa.large_list(pa.large_binary()))])),
+        (pa.string(), pa.large_string(), ["a", None, "bc"]),
+        (pa.binary(), pa.large_binary(), [b"a", None, b"bc"]),
+        (pa.list_(pa.string()), pa.large_list(pa.large_string()), [["a"], None, ["b", None]]),
+        (
+            pa.struct([("a", pa.list_(pa.binary()))]),
+            pa.struct([("a", pa.large_list(pa.large_binary()))]),
+            [{"a": [b"a"]}, None, {"a": None}],
+        ),
     ],
     ids=str,
 )
-def test_large_types_have_the_hash_of_small_ones(small: pa.DataType, large: pa.DataType) -> None:
-    values = {
-        pa.string(): ["a", None, "bc"],
-        pa.binary(): [b"a", None, b"bc"],
-        pa.list_(pa.string()): [["a"], None, ["b", None]],
-    }.get(small, [{"a": [b"a"]}, None, {"a": None}])
-
+def test_large_types_have_the_hash_of_small_ones(small: pa.DataType, large: pa.DataType, values: list[Any]) -> None:
     assert hash_rows(column(values, large)) == hash_rows(column(values, small))
 
 
@@ -189,19 +187,12 @@ def test_value_order_name_type_and_nullability_change_the_hash(first: pa.Table, 
 
 
 @pytest.mark.parametrize(
-    "nest",
-    [
-        lambda inner: pa.struct([inner]),
-        lambda inner: pa.list_(inner),
-        lambda inner: pa.large_list(pa.struct([inner])),
-    ],
+    "nest", [lambda inner: pa.struct([inner]), pa.list_, lambda inner: pa.large_list(pa.struct([inner]))]
 )
 def test_nullability_inside_a_nested_column_changes_the_hash(nest: Any) -> None:
     schemas = [pa.schema([("x", nest(pa.field("item", pa.int64(), nullable)))]) for nullable in (True, False)]
 
-    hashes = {hash_rows(schema.empty_table()) for schema in schemas}
-
-    assert len(hashes) == 2
+    assert hash_rows(schemas[0].empty_table()) != hash_rows(schemas[1].empty_table())
 
 
 def test_nullability_is_kept_by_the_file(path: Path) -> None:
@@ -227,26 +218,21 @@ def test_hash_covers_field_lines_and_then_each_column() -> None:
 # Blocks
 
 
-@pytest.mark.parametrize("rows", [0, 1, 65_535, 65_536, 65_537, 131_072, 131_073])
-def test_pieces_around_the_edge_of_a_block_have_the_hash_of_the_whole(rows: int) -> None:
-    table = pa.table({"n": pa.array(range(rows), pa.int64()), "t": pa.array([str(n % 7) for n in range(rows)])})
+@pytest.mark.parametrize("rows", [0, 1, 65_535, 65_536, 65_537, 131_073])
+def test_pieces_around_the_edge_of_a_block_have_the_hash_of_the_whole(path: Path, rows: int) -> None:
+    numbers = pa.array(range(rows), pa.int64())
+    lists = pa.array([[n] * (n % 3) for n in range(rows)], pa.list_(pa.int64()))
+    table = pa.table({"n": numbers, "t": pa.array([str(n % 7) for n in range(rows)], pa.string()), "l": lists})
+    pq.write_table(table, path, row_group_size=50_000)
 
     hashes = {
         hash_rows(table),
         hash_rows(table.slice(0, 0), *split_table(table, 65_535)),
         hash_rows(*split_table(table, 40_001), table[:0]),
+        content_sha256(path),
     }
 
     assert len(hashes) == 1
-
-
-def test_a_stored_file_of_several_blocks_has_the_hash_of_its_table(path: Path) -> None:
-    table = pa.table(
-        {"n": pa.array(range(150_000), pa.int64()), "l": pa.array([[n] * (n % 3) for n in range(150_000)])}
-    )
-    pq.write_table(table, path, row_group_size=50_000)
-
-    assert content_sha256(path) == hash_rows(table)
 
 
 # Round trips
@@ -295,14 +281,6 @@ def test_datasets_reads_regrouped_rows_without_an_empty_row_group(path: Path) ->
 
     assert loaded.to_list() == WORDS.to_pylist()
     assert (pq.ParquetFile(path).num_row_groups, pq.ParquetFile(empty).num_row_groups) == (1, 0)
-
-
-def test_an_error_while_writing_leaves_no_file(path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), ParquetOutput(path, WORDS.schema) as output:
-        output.write(WORDS)
-        _ = 1 / 0
-
-    assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("is_full_before_rows", [False, True])

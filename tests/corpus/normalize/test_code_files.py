@@ -15,7 +15,7 @@ from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.corpus.licence_texts import MAX_LICENCE_TEXT_BYTES, licence_texts_fingerprint
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.files import licences_by_folder
-from pipeline_assets.corpus.normalize.sources import LocalSource, parse_source
+from pipeline_assets.corpus.normalize.sources import LocalSource, check_folders, parse_source
 from pipeline_assets.corpus.readers.local import LocalRecipe
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.artifact import Artifact
@@ -25,12 +25,7 @@ from pipeline_assets.systems.stage_a import StageARecipe
 
 Normalized = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, Any]]]
-CODE: dict[str, Any] = {
-    "files": ["**/*.py"],
-    "columns": None,
-    "text_unit": "file",
-    "text_endings": [".py", ".rs"],
-}
+CODE: dict[str, Any] = {"files": ["**/*.py"], "columns": None, "text_unit": "file", "text_endings": [".py", ".rs"]}
 LICENSED: dict[str, Any] = CODE | {"license_files": "LICENSE*", "license_tag": "cc0-1.0"}
 MIT, APACHE = "SPDX-License-Identifier: MIT\n", "SPDX-License-Identifier: Apache-2.0\n"
 
@@ -166,14 +161,14 @@ def test_a_change_of_a_licence_file_changes_the_digest(tmp_path: Path) -> None:
 def test_a_pattern_without_files_is_reported_with_its_key(tmp_path: Path) -> None:
     content = {"kind": "local", "source": "code", "path": str(tmp_path), **LICENSED, "license_files": "LICENCE"}
     (tmp_path / "a.py").write_text("a = 1\n")
-    whole = {"system": "stage_a", "name": "code", "sources": [content]}
 
-    with pytest.raises(UsageError) as error:
-        StageARecipe.from_file_values(whole, tmp_path / "code.yaml", tmp_path)
+    [problem] = check_folders({"sources": [content]}, tmp_path)
 
-    assert error.value.what == f"no file named LICENCE in {tmp_path}"
-    assert error.value.key == "sources.0.license_files"
-    assert error.value.fix == "correct or remove `license_files`"
+    assert (problem.location, problem.what, problem.fix) == (
+        ("sources", 0, "license_files"),
+        f"no file named LICENCE in {tmp_path}",
+        "correct or remove `license_files`",
+    )
 
 
 def test_unused_keys_are_not_part_of_the_output_content(tmp_path: Path) -> None:

@@ -40,12 +40,15 @@ def test_a_shard_is_closed_by_the_piece_that_brings_it_to_its_size() -> None:
 
 
 def test_rows_become_documents_in_the_order_of_files_and_lines(normalized: Normalized, read_docs: Read) -> None:
-    rows = [{"text": f"Text {number}."} for number in range(6)]
+    rows = [{"text": f"Text {number}."} for number in range(500)]
+    files = {"b.jsonl": lines(*rows[3:]), "a.jsonl": lines(*rows[:3]), "c.jsonl": ""}
 
-    artifact = normalized("notes", {"b.jsonl": lines(*rows[3:]), "a.jsonl": lines(*rows[:3])}, columns=COLUMNS)
+    artifact = normalized("notes", files, columns=COLUMNS)
 
     assert [doc["text"] for doc in read_docs(artifact)] == [row["text"] for row in rows]
     assert read_docs(artifact)[3]["doc_id"] == "12c03bfbedbd16926236f4e6a5a211f2e548d0c2a6aa8b6b6194cebd1789412c"
+    assert len(rows_by_shard(artifact)) > 5
+    assert ledger(artifact) == {"in": 500, "out": 500, "dropped": {}, "rejected": {}}
 
 
 def test_a_mixed_folder_has_its_extractors_in_the_digest(normalized: Normalized, read_docs: Read) -> None:
@@ -64,51 +67,6 @@ def test_a_mixed_folder_has_its_extractors_in_the_digest(normalized: Normalized,
     assert [doc["text"] for doc in read_docs(artifact)] == texts
     assert ledger(artifact) == {"in": 7, "out": 5, "dropped": {}, "rejected": {"empty_text": 1, "wrong_columns": 1}}
     assert artifact.manifest.identity.decisions == {"extractors": {"selectolax": metadata.version("selectolax")}}
-
-
-def test_documents_of_a_file_do_not_depend_on_the_shard_size(
-    normalized: Normalized, read_docs: Read, tmp_path: Path
-) -> None:
-    text = lines(*({"text": f"Text {number}."} for number in range(500)))
-
-    artifact = normalized("notes", {"a.jsonl": text}, columns=COLUMNS)
-
-    assert len(rows_by_shard(artifact)) == 6
-    assert [doc["text"] for doc in read_docs(artifact)] == [f"Text {number}." for number in range(500)]
-    assert ledger(artifact) == {"in": 500, "out": 500, "dropped": {}, "rejected": {}}
-
-
-def test_empty_files_are_shards_without_documents(normalized: Normalized) -> None:
-    files = {"a.jsonl": "", "b.jsonl": lines({"text": "x" * 3000}), "c.jsonl": ""}
-
-    artifact = normalized("notes", files, columns=COLUMNS)
-
-    assert rows_by_shard(artifact) == {"shards/00000.jsonl.zst": 1, "shards/00001.jsonl.zst": 0}
-
-
-def test_files_without_rows_are_an_error(normalized: Normalized) -> None:
-    line = refusal(lambda: normalized("notes", {"a.jsonl": "", "b.jsonl": "\n\n"}, columns=COLUMNS))
-
-    assert line.endswith(": the files contain no rows; choose files with rows, or remove the source")
-
-
-@pytest.mark.parametrize(
-    ("unit", "texts"),
-    [
-        ("file", ["One.\n\nTwo.\nStill two.\n" * 300]),
-        ("paragraph", ["One.", *["Two.\nStill two.\nOne."] * 299, "Two.\nStill two."]),
-        ("line", ["One.", "Two.", "Still two."] * 300),
-    ],
-)
-def test_a_text_file_is_split_by_file_paragraph_or_line(
-    unit: str, texts: list[str], normalized: Normalized, read_docs: Read
-) -> None:
-    files = {"a.txt": "One.\n\nTwo.\nStill two.\n" * 300}
-
-    artifact = normalized("notes", files, files=["*"], columns=None, text_unit=unit)
-
-    assert [doc["text"] for doc in read_docs(artifact)] == texts
-    assert (len(rows_by_shard(artifact)) > 1) is (unit != "file")
 
 
 def test_pages_are_articles_or_titles_alone_which_do_not_count_as_bad(

@@ -76,11 +76,10 @@ def test_nested_text_and_id_are_removed_from_the_extra_columns(hub_source: Norma
 @pytest.mark.parametrize(
     ("field", "column", "fix"),
     [
-        ("license", "licence", "set `columns.license` in the recipe to an existing column, or leave it out"),
-        ("license", "meta.license", "set `columns.license` in the recipe to an existing column, or leave it out"),
-        ("created_at", "date", "set `columns.created_at` in the recipe to an existing column, or leave it out"),
-        ("id", "meta.id", "set `columns.id` in the recipe to an existing column, or leave it out"),
-        ("text", "body", "set `columns.text` in the recipe to the column that holds the text"),
+        ("license", "licence", "an existing column, or leave it out"),
+        ("created_at", "date", "an existing column, or leave it out"),
+        ("id", "meta.id", "an existing column, or leave it out"),
+        ("text", "body", "the column that holds the text"),
     ],
 )
 def test_an_unknown_column_is_an_error_that_names_the_columns(
@@ -88,8 +87,10 @@ def test_an_unknown_column_is_an_error_that_names_the_columns(
 ) -> None:
     line = refusal(lambda: hub_source({"data/a.parquet": pages(2)}, columns=PLAIN | {field: column}))
 
-    assert line.startswith("maker/pages@")
-    assert line.endswith(f":data/a.parquet: column `{column}` not found; the columns are text, id; {fix}")
+    assert line.startswith("maker/pages@") and line.endswith(
+        f":data/a.parquet: column `{column}` not found; the columns are text, id; set `columns.{field}` in the recipe "
+        f"to {fix}"
+    )
 
 
 def test_rows_dropped_by_a_rule_or_the_language_are_counted(hub_source: Normalized) -> None:
@@ -97,12 +98,7 @@ def test_rows_dropped_by_a_rule_or_the_language_are_counted(hub_source: Normaliz
 
     artifact = hub_source({"data/a.parquet": table}, rules=["score >= 3"], language="en")
 
-    assert ledger(artifact) == {
-        "in": 4,
-        "out": 1,
-        "dropped": {"score >= 3": 2, "language": 1},
-        "rejected": {},
-    }
+    assert ledger(artifact) == {"in": 4, "out": 1, "dropped": {"score >= 3": 2, "language": 1}, "rejected": {}}
     assert artifact.manifest.identity.decisions["language_filter_applied"] is True
 
 

@@ -1,6 +1,5 @@
 """A Stack Exchange site becomes one Document per question thread."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,19 +16,9 @@ Read = Callable[[Artifact], list[dict[str, object]]]
 SITE = "beer.stackexchange.com"
 
 
-def test_answers_are_merged_into_the_document_of_their_question(normalized: Normalized, read_docs: Read) -> None:
-    posts = dump(question(1), answer(2, 1), answer(3, 1), question(4), answer(5, 4))
-
-    artifact = normalized(SITE, {"Posts.xml": posts})
-
-    assert ledger(artifact) == {"in": 5, "out": 2, "merged": 3, "dropped": {}, "rejected": {}}
-    assert [(doc["doc_id"], len(json.loads(doc["meta"]["extra"])["answers"])) for doc in read_docs(artifact)] == [  # type: ignore[index]
-        (f"stackexchange:{SITE}:1", 2),
-        (f"stackexchange:{SITE}:4", 1),
-    ]
-
-
-def test_every_post_is_kept_merged_dropped_or_rejected(normalized: Normalized, read_rejects: Read) -> None:
+def test_every_post_is_kept_merged_dropped_or_rejected(
+    normalized: Normalized, read_docs: Read, read_rejects: Read
+) -> None:
     posts = dump(
         question(1), answer(2, 1), answer(3, 1, Body=""),  # an answer without text
         question(4),  # without an answer
@@ -50,6 +39,11 @@ def test_every_post_is_kept_merged_dropped_or_rejected(normalized: Normalized, r
         "rejected": {"duplicate_post": 1, "missing_attribute": 1, "no_question": 1, "wrong_type": 1},
     }
     assert ledger_adds_up(artifact).because == "11 in = 1 out + 1 merged + 5 dropped + 4 rejected"
+    [document] = read_docs(artifact)
+    assert (document["doc_id"], document["text"]) == (
+        f"stackexchange:{SITE}:1",
+        "Title 1\n\nBody 1\n\nAnswer:\n\nBody 2",
+    )
     assert sorted(int(str(reject["row"])) for reject in read_rejects(artifact)) == [6, 8, 9, 10]
 
 

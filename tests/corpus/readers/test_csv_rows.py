@@ -19,17 +19,10 @@ from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.row_positions import format_row_position, locate_line
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.spine.errors import InputError, UsageError
 
 Source = Callable[..., SourceFile]
 RECIPE = LocalRecipe.model_validate({"source": "table", "domain": "web", "license_tag": "cc0-1.0"})
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".zst": zstandard.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-}
+COMPRESS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
 def read_rows(file: SourceFile, recipe: LocalRecipe = RECIPE) -> list[object]:
@@ -55,20 +48,12 @@ def test_the_first_row_names_the_columns_of_a_document(source: Source, suffix: s
 
 
 def test_a_bad_row_is_a_reject_and_the_next_line_starts_a_row(source: Source) -> None:
-    lines = [
-        b"text,n\n",
-        b'"an open quote,1\n',
-        b'One 5" pipe.,2\n',
-        b'"Two\nlines.",3\n',
-        b"one field\n",
-        b"three,fie,lds\n",
-        b"\xff,4\n",
-        b" \n",
-        b",5\n",
-        b'"ends open',
-    ]
+    content = (
+        b'text,n\n"an open quote,1\nOne 5" pipe.,2\n"Two\nlines.",3\none field\nthree,fie,lds\n\xff,4\n \n,5\n'
+        b'a\rb,1\n"c\rd",2\n"ends open'
+    )
 
-    assert read_rows(source(b"".join(lines), "a.csv")) == [
+    assert read_rows(source(content, "a.csv")) == [
         (7, "not_csv", "unexpected end of data"),
         'One 5" pipe.',
         "Two\nlines.",
@@ -76,7 +61,9 @@ def test_a_bad_row_is_a_reject_and_the_next_line_starts_a_row(source: Source) ->
         (64, "wrong_columns", "fields: 3, columns: 2"),
         (78, "invalid_utf8", "invalid start byte at byte 0"),
         (84, "empty_text", ""),
-        (87, "not_csv", "unexpected end of data"),
+        (87, "not_csv", "a carriage return within an unquoted field"),
+        "c\rd",
+        (101, "not_csv", "unexpected end of data"),
     ]
 
 
@@ -95,22 +82,18 @@ def test_quotes_in_tab_separated_fields_are_text(source: Source) -> None:
     assert read_rows(source(content, "a.tsv")) == ['"Hello" he said', '"open', "with\ttab"]
 
 
-_IN_QUOTES = 'text,"notes; in words; or none"\na; b,c\n'
 _TABS = b"text\twords, by number, or none\nOne, two.\t2\n"
+
+
+def marked(mark: str) -> str:
+    return f"\ufeffid{mark}text{mark}\nx{mark}a text{mark}z\n"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "row"),
     [
-        *(
-            (
-                "a.csv",
-                f"\ufeffid{mark}text{mark}\nx{mark}a text{mark}z\n",
-                {"id": "x", "text": "a text", "column_3": "z"},
-            )
-            for mark in ",;\t|"
-        ),
-        ("a.csv", _IN_QUOTES, {"text": "a; b", "notes; in words; or none": "c"}),
+        *(("a.csv", marked(mark), {"id": "x", "text": "a text", "column_3": "z"}) for mark in ",;\t|"),
+        ("a.csv", 'text,"notes; in words; or none"\na; b,c\n', {"text": "a; b", "notes; in words; or none": "c"}),
         ("a.tsv", _TABS, {"text": "One, two.", "words, by number, or none": "2"}),
         ("a.TSV.gz", gzip.compress(_TABS, mtime=0), {"text": "One, two.", "words, by number, or none": "2"}),
     ],
@@ -124,38 +107,22 @@ def test_the_delimiter_is_the_most_frequent_one_in_the_header(
     assert [rows_read for _, _, rows_read in rows] == [row]
 
 
-def test_a_carriage_return_outside_quotes_is_a_reject(source: Source) -> None:
-    reason = "a carriage return within an unquoted field"
-
-    assert read_rows(source(b'text,n\na\rb,1\n"c\rd",2\n', "a.csv")) == [(7, "not_csv", reason), "c\rd"]
-
-
 @pytest.mark.parametrize(
-    ("content", "error", "message"),
+    ("content", "message"),
     [
-        (
-            b"text,text\n",
-            InputError,
-            "two columns have the name `text`; write a first line with a unique name for each",
-        ),
-        (b'"text\n', InputError, "the header cannot be read (not_csv: unexpected end of data); write a first"),
-        (b"text,n\ra,1\r", InputError, "the header cannot be read (not_csv: a carriage return within an unquoted"),
-        (b"body,n\n", UsageError, "column `text` not found; the columns are body, n; set `columns.text` in the"),
-        (
-            b"sep=;\nid;text\n1;Hello\n",
-            InputError,
-            "the first line `sep=;` names the delimiter, not the columns; remove this line",
-        ),
-        (b'\xef\xbb\xbf"sep=,"\r\nid,text\r\n', InputError, 'the first line `"sep=,"` names the delimiter, not'),
-        ("text\n".encode("utf-16"), InputError, "the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
+        (b"text,text\n", "two columns have the name `text`; write a first line with a unique name for each"),
+        (b'"text\n', "the header cannot be read (not_csv: unexpected end of data); write a first"),
+        (b"text,n\ra,1\r", "the header cannot be read (not_csv: a carriage return within an unquoted"),
+        (b"body,n\n", "column `text` not found; the columns are body, n; set `columns.text` in the"),
+        (b"sep=;\nid;text\n", "the first line `sep=;` names the delimiter, not the columns; remove this line"),
+        (b'\xef\xbb\xbf"sep=,"\r\nid,text\r\n', 'the first line `"sep=,"` names the delimiter, not'),
+        ("text\n".encode("utf-16"), "the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
     ],
 )
-def test_a_header_without_column_names_stops_the_plan(
-    source: Source, content: bytes, error: type[InputError], message: str
-) -> None:
+def test_a_header_without_column_names_stops_the_plan(source: Source, content: bytes, message: str) -> None:
     file = source(content, "a.csv")
 
-    assert refusal(lambda: plan_local([file], RECIPE, 10), error).startswith(f"{file.path}: {message}")
+    assert refusal(lambda: plan_local([file], RECIPE, 10)).startswith(f"{file.path}: {message}")
 
 
 def test_a_field_may_be_long(source: Source) -> None:

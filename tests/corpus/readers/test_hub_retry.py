@@ -29,10 +29,8 @@ def test_a_missing_commit_or_file_is_reported_with_advice(published: Published, 
     publish({"data/large.bin": LARGE + b"more"})
     moved_error = refusal(lambda: published.fetch("data/large.bin"), UsageError)
 
-    where, fix = (
-        f"maker/pages on {published.hub.endpoint}",
-        "run `corpusmill pin maker/pages` to get the latest commit, with --recipe NAME to update a recipe",
-    )
+    where = f"maker/pages on {published.hub.endpoint}"
+    fix = "run `corpusmill pin maker/pages` to get the latest commit, with --recipe NAME to update a recipe"
     assert file_error == f"{where}: file not found at the commit; delete the cached listing, or pin a new commit"
     assert commit_error == f"{where}: revision {NOWHERE} not found; {fix}"
     assert moved_error == f"{where}: revision {published.commit} not found; {fix}"
@@ -91,10 +89,10 @@ def busy_hub(hub: FaultyHub) -> Iterator[ProxiedHub]:
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "text"),
+    ("status", "headers", "wait_s", "text"),
     [
-        (503, {}, "HTTP 503; attempt 2 of 2 in 0.0 s"),
-        (429, {"Retry-After": "0"}, "rate limited; attempt 2 of 2 in 0.0 s"),  # sooner than without the header
+        (503, {}, 0.01, "HTTP 503; attempt 2 of 2 in 0.0 s"),
+        (429, {"Retry-After": "0"}, 30, "rate limited; attempt 2 of 2 in 0.0 s"),
     ],
 )
 def test_a_listing_of_a_busy_hub_is_retried(
@@ -104,11 +102,11 @@ def test_a_listing_of_a_busy_hub_is_retried(
     caplog: pytest.LogCaptureFixture,
     status: int,
     headers: dict[str, str],
+    wait_s: float,
     text: str,
 ) -> None:
     busy_hub.first = [json_response({"error": "busy"}, status, headers)]
 
-    wait_s = 30 if headers else 0.01
     files = HubFiles(tmp_path / "cache", busy_hub.endpoint, tries=2, wait_s=wait_s).list_files(DATASET, commit)
 
     assert [file.path for file in files] == ["README.md", "data/empty.txt", "data/large.bin"]

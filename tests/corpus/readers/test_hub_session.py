@@ -111,13 +111,7 @@ class SteadyStream(httpcore2.NetworkStream):
 
 
 @pytest.mark.parametrize(
-    ("bytes_each_s", "is_cut"),
-    [
-        (MIN_PROGRESS_BYTES // 60, True),
-        (MIN_PROGRESS_BYTES // 60 + 1, False),
-        (1, True),
-        (10 * MIN_PROGRESS_BYTES, False),
-    ],
+    ("bytes_each_s", "is_cut"), [(1, True), (MIN_PROGRESS_BYTES // 60, True), (MIN_PROGRESS_BYTES // 60 + 1, False)]
 )
 def test_a_connection_with_too_few_bytes_in_a_minute_is_closed(
     bytes_each_s: int, is_cut: bool, monkeypatch: pytest.MonkeyPatch

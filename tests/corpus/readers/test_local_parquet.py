@@ -34,16 +34,16 @@ def build_pages(rows: int) -> pa.Table:
     return pa.table({"text": [f"Text of page {row}." for row in range(rows)], "meta": meta})
 
 
-def test_row_groups_are_planned_in_runs_with_their_rows(source: Source) -> None:
+@pytest.mark.parametrize("columns", [TEXT, build_columns(id="meta.url"), build_columns(id="meta")])
+def test_row_groups_are_planned_in_runs_with_their_rows(source: Source, columns: LicensedColumns) -> None:
     file = source(write_parquet(build_pages(7)), "a.parquet")
     group_bytes = pq.read_metadata(file.path).row_group(0).total_byte_size
 
-    runs = row_group_runs(file, TEXT, 2 * group_bytes)
+    runs = row_group_runs(file, columns, 2 * group_bytes)
 
     assert [(run.first_group, run.stop_group, run.first_row, run.rows) for run in runs] == [(0, 2, 0, 4), (2, 4, 4, 3)]
     assert runs[0].bytes == 2 * group_bytes
-    assert len(row_group_runs(file, TEXT, 1)) == 4
-    assert len(row_group_runs(file, TEXT, 1 << 30)) == 1
+    assert [len(row_group_runs(file, columns, size)) for size in (1, 1 << 30)] == [4, 1]
 
 
 def test_rows_of_a_group_longer_than_a_batch_keep_their_numbers(source: Source) -> None:
@@ -52,11 +52,6 @@ def test_rows_of_a_group_longer_than_a_batch_keep_their_numbers(source: Source) 
     numbers = [number for run in row_group_runs(file, TEXT, 1) for number, _ in parquet_rows(run)]
 
     assert numbers == list(range(3000))
-
-
-@pytest.mark.parametrize("name", ["meta.url", "meta", "text"])
-def test_nested_columns_may_be_selected(source: Source, name: str) -> None:
-    assert row_group_runs(source(write_parquet(build_pages(1)), "a.parquet"), build_columns(id=name), 1)
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,6 @@ def test_a_paragraph_is_a_run_of_nonblank_lines(source: Source) -> None:
     assert list(paragraphs(ByteRange(file))) == [(2, "One,\n  still one."), (24, "Two.\r\nStill two."), (44, "Three")]
 
 
-@pytest.mark.parametrize("content", ["", "\n", " \n\r\n\n"])
-def test_a_file_of_blank_lines_has_no_paragraphs(source: Source, content: str) -> None:
-    assert list(paragraphs(ByteRange(source(content)))) == []
-
-
 @given(
     content=st.lists(st.sampled_from(["word", "é", " ", "\n", "\n\n", "\r\n", "\ufeff"]), max_size=30).map("".join),
     range_bytes=st.integers(4, 30),

@@ -39,6 +39,9 @@ def test_a_row_without_lines_has_its_number_and_a_missing_file_its_byte(source: 
     assert format_row_position("a/part.parquet", 1234, None) == "row 1,234"
     assert format_row_position("Posts.xml", 12, None) == format_row_position("site.7z", 12, None) == "row 12"
     assert format_row_position("AA/wiki_00.bz2", 3456, None) == "byte 3,456"
+    assert format_row_position("a.txt", 0, source(b"", "a.txt")) == "line 1 (byte 0)"
+    with pytest.raises(UsageError, match="this format has numbered rows, not lines"):
+        locate_line(source(b"PAR1", "a.parquet"), 1)
 
 
 def test_changed_and_sparse_files_have_no_line_numbers(source: Source, tmp_path: Path) -> None:
@@ -94,12 +97,3 @@ def test_a_record_is_found_in_a_compressed_file_without_its_suffix(source: Sourc
     file = source(gzip.compress(b'{"text": "a"}\n{"text": "b"}\n'), "a.jsonl")
 
     assert read_record(LocalRow(file.path, 14), HubFiles(file.path.parent)) == b'{"text": "b"}'
-
-
-def test_a_file_of_numbered_rows_has_no_lines(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this format has numbered rows, not lines"):
-        locate_line(SourceFile(tmp_path / "a.parquet", "a.parquet", 1), 1)
-
-
-def test_an_empty_file_has_a_first_line(source: Source) -> None:
-    assert format_row_position("a.txt", 0, source(b"", "a.txt")) == "line 1 (byte 0)"

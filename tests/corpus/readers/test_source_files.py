@@ -32,21 +32,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-def list_names(root: Path, *patterns: str) -> list[str]:
-    return [file.name for file in list_files(root, patterns)]
-
-
 def test_files_are_sorted_by_name_and_have_sizes(root: Path) -> None:
-    files = list_files(root, ["*.jsonl"])
+    files = list_files(root, ["b.jsonl", "*.jsonl", "./a.jsonl"])
 
     assert files == [SourceFile(root / "a.jsonl", "a.jsonl", 7), SourceFile(root / "b.jsonl", "b.jsonl", 7)]
-
-
-def test_two_stars_match_across_folders_and_each_file_is_listed_once(root: Path) -> None:
-    assert list_names(root, "**/*.jsonl*") == ["a.jsonl", "b.jsonl", "deep/a.jsonl.gz", "deep/er/c.jsonl"]
-    assert list_names(root, "deep/*") == ["deep/a.jsonl.gz"]
-    assert list_names(root, "b.jsonl", "*.jsonl", "./a.jsonl") == ["a.jsonl", "b.jsonl"]
-    assert list_names(root, "notes [1].txt") == ["notes [1].txt"]
+    assert [file.name for file in list_files(root, ["notes [1].txt"])] == ["notes [1].txt"]
 
 
 @pytest.mark.parametrize("pattern", ["*", "**/*", "deep/er/*", "deep/**/*.jsonl"])
@@ -67,18 +57,18 @@ def test_an_unreadable_folder_is_an_error(root: Path, pattern: str, monkeypatch:
     )
 
 
+OUT = "leads out of the folder; write patterns relative to this folder"
+
+
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        (
-            "*.parquet",
-            ": no file matches '*.parquet'; correct `files`; the folder contains .hidden.jsonl, a.jsonl, b.jsonl, ",
-        ),
+        ("*.parquet", ": no file matches '*.parquet'; correct `files`; the folder contains .hidden.jsonl, a.jsonl, b."),
         ("deep/er/*.txt", "/deep/er: no file matches 'deep/er/*.txt'; correct `files`; the folder contains c.jsonl"),
         ("deep", ": the pattern 'deep' matches only folders; write deep/* for the files in the folder"),
         ("", ": the pattern '' matches only folders; write * for the files in the folder"),
-        ("/etc/*", ": the pattern '/etc/*' leads out of the folder; write patterns relative to this folder"),
-        ("../*", ": the pattern '../*' leads out of the folder; write patterns relative to this folder"),
+        ("/etc/*", f": the pattern '/etc/*' {OUT}"),
+        ("../*", f": the pattern '../*' {OUT}"),
     ],
 )
 def test_a_pattern_without_files_is_refused_with_a_listing(root: Path, pattern: str, message: str) -> None:
@@ -92,24 +82,19 @@ def test_a_missing_folder_is_an_error(root: Path) -> None:
         list_files(root / "a.jsonl", ["*"])
 
 
-def test_a_broken_link_is_an_error(root: Path) -> None:
+def test_a_broken_link_is_an_error_unless_it_is_excluded(root: Path) -> None:
     (root / "c.jsonl").symlink_to("gone")
 
     with pytest.raises(UsageError, match="not a regular file, or a broken link"):
         list_files(root, ["*.jsonl"])
-
-
-def test_an_excluded_link_may_be_broken(root: Path) -> None:
-    (root / "c.jsonl").symlink_to("gone")
-
     assert [file.name for file in list_files(root, ["*.jsonl"], ["c.jsonl"])] == ["a.jsonl", "b.jsonl"]
 
 
 @pytest.mark.parametrize("pattern", ["/etc", "../*", "deep/../a.jsonl"])
 def test_an_excluded_pattern_outside_the_folder_is_refused(root: Path, pattern: str) -> None:
-    message = f"{root}: the pattern {pattern!r} leads out of the folder; write patterns relative to this folder"
+    message = refusal(lambda: list_files(root, ["*.jsonl"], [pattern]), UsageError)
 
-    assert refusal(lambda: list_files(root, ["*.jsonl"], [pattern]), UsageError) == message
+    assert message == f"{root}: the pattern {pattern!r} {OUT}"
 
 
 def test_links_are_followed_except_to_a_folder_that_contains_them(tmp_path: Path) -> None:
@@ -182,22 +167,18 @@ def test_ranges_cover_a_file_without_gap_or_overlap(
 def test_a_compressed_file_is_one_range_under_any_name(source: Callable[..., SourceFile]) -> None:
     file = source(gzip.compress(bytes(range(256)) * 9), "a.jsonl")
 
-    assert split_byte_ranges(file, 10) == [ByteRange(file, 0, None)]
-    assert split_byte_ranges(file, 10)[0].bytes == file.bytes
+    [piece] = split_byte_ranges(file, 10)
+
+    assert (piece, piece.bytes) == (ByteRange(file, 0, None), file.bytes)
 
 
-def test_a_file_changed_since_its_listing_is_an_error(source: Callable[..., SourceFile]) -> None:
+def test_a_file_changed_since_its_listing_or_missing_is_an_error(source: Callable[..., SourceFile]) -> None:
     file = source(b"one\n")
     file.path.write_bytes(b"one\ntwo\n")
 
     assert refusal(lambda: open_source(file)) == (
         f"{file.path}: the file has 8 bytes, but had 4 when it was listed; stop writing to the file, and run again"
     )
-
-
-def test_a_missing_file_is_an_error_in_one_line(source: Callable[..., SourceFile]) -> None:
-    file = source(b"one\n")
     file.path.unlink()
-
     with pytest.raises(InputError, match=r"the file cannot be read \(No such file or directory\)"):
         open_source(file)

@@ -29,14 +29,6 @@ def write_file(folder: Path, content: bytes) -> SourceFile:
     return SourceFile(path, "lines", len(content))
 
 
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_each_line_has_its_byte_offset_and_no_byte_order_mark(source: Source, mark: bytes) -> None:
-    file = source(mark + b"one\n\ntwo\r\nlast")
-
-    expected = [(0, b"one\n"), (4, b"\n"), (5, b"two\r\n"), (10, b"last")]
-    assert list(piece_lines(ByteRange(file))) == [(len(mark) + position, line) for position, line in expected]
-
-
 @given(content=texts, range_bytes=st.integers(1, 20))
 def test_every_line_is_in_one_range(tmp_path_factory: pytest.TempPathFactory, content: bytes, range_bytes: int) -> None:
     file = write_file(tmp_path_factory.getbasetemp(), content)

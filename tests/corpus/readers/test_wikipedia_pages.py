@@ -40,22 +40,17 @@ def read_error(file: SourceFile) -> str:
     return message.removeprefix(str(file.path)).lstrip(": ")
 
 
-def test_a_doc_page_is_everything_between_its_header_and_its_end(source: Source) -> None:
-    file = source(doc(12, "One.\nTwo.") + doc(25))
+def test_a_page_is_everything_between_its_header_and_its_end_or_a_line_of_json(source: Source) -> None:
+    docs, lines = source(doc(12, "One.\nTwo.") + doc(25), "doc"), source(line(12) + "\n" + line(25, extra={"a": [1]}))
 
-    first, second = read_all(file)
-
-    assert first == (0, Page("12", None, f"{URL}12", "Title", "Title\n\nOne.\nTwo.\n\n", {}))
-    assert second == (len(doc(12, "One.\nTwo.")), Page("25", None, f"{URL}25", "Title", "Title\n\nText.\n\n", {}))
-
-
-def test_a_json_page_is_a_line(source: Source) -> None:
-    file = source(line(12) + "\n" + line(25, extra={"a": [1]}))
-
-    first, second = read_all(file)
-
-    assert first == (0, Page("12", "9", f"{URL}12", "Title", "Text.", {}))
-    assert second == (len(line(12)) + 1, Page("25", "9", f"{URL}25", "Title", "Text.", {"extra": {"a": [1]}}))
+    assert read_all(docs) == [
+        (0, Page("12", None, f"{URL}12", "Title", "Title\n\nOne.\nTwo.\n\n", {})),
+        (len(doc(12, "One.\nTwo.")), Page("25", None, f"{URL}25", "Title", "Title\n\nText.\n\n", {})),
+    ]
+    assert read_all(lines) == [
+        (0, Page("12", "9", f"{URL}12", "Title", "Text.", {})),
+        (len(line(12)) + 1, Page("25", "9", f"{URL}25", "Title", "Text.", {"extra": {"a": [1]}})),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -123,40 +118,23 @@ def test_a_file_cut_at_any_byte_is_refused_or_complete(source: Source, page: Cal
             assert message in read_error(file)
 
 
+CUT_PAGE = '<doc id="2" url="u" title="T">\nT\n\ncut'
+NO_HEADER = "is not a header of wikiextractor; "
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "the file is empty, as after a killed extraction; extract again"),
         ("\n\n", "the file is empty, "),
         ("[" + line(1) + "]", "the file is a JSON array, not JSON lines; write one line per element: jq -c '.[]' FILE"),
-        (
-            '<mediawiki xml:lang="en">\n',
-            "the file is a dump, not an extraction; run wikiextractor on it, and read its output",
-        ),
-        (
-            "Anarchism\n\nAnarchism is",
-            "the first line, 'Anarchism', is neither <doc id=…> nor JSON; pass output of wikiextractor",
-        ),
-        (
-            '{"text": "a"}\n',
-            "keys not found in the first line: id, url, title; it has text; pass JSON lines of wikiextractor, ",
-        ),
-        (
-            '<doc id="1" title="T">\nT\n',
-            'the first line, \'<doc id="1" title="T">\', is not a header of wikiextractor; ',
-        ),
-        (
-            '  <doc id="1" url="u" title="T">\nT\n\n</doc>\n',
-            'the first line, \'<doc id="1" url="u" title="T">\', is not',
-        ),
-        (
-            doc(1) + '<doc id="2" url="u" title="T">\nT\n\ncut',
-            f"line {doc(1).count(chr(10)) + 1} (byte {len(doc(1))}): the page is not closed: the file is trunc",
-        ),
-        (
-            '<doc id="1" url="u" title="T">\nT\n\ncut\n' + doc(2),
-            "line 1 (byte 0): the page is not closed before the next; ",
-        ),
+        ('<mediawiki xml:lang="en">\n', "the file is a dump, not an extraction; run wikiextractor on it, and read its"),
+        ("Anarchism\n\nAnarchism is", "the first line, 'Anarchism', is neither <doc id=…> nor JSON; pass output of"),
+        ('{"text": "a"}\n', "keys not found in the first line: id, url, title; it has text; pass JSON lines of "),
+        ('<doc id="1" title="T">\nT\n', f'the first line, \'<doc id="1" title="T">\', {NO_HEADER}'),
+        (f"  {CUT_PAGE}", f'the first line, \'<doc id="2" url="u" title="T">\', {NO_HEADER}'),
+        (doc(1) + CUT_PAGE, f"line 7 (byte {len(doc(1))}): the page is not closed: the file is trunc"),
+        (f"{CUT_PAGE}\n{doc(3)}", "line 1 (byte 0): the page is not closed before the next; "),
     ],
     ids=["empty", "blank", "array", "dump", "text", "other json", "other doc", "indented", "cut", "joined"],
 )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from answer_faults import Fault, FaultKind
 from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 
@@ -16,7 +15,6 @@ from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.systems.healing import HealingRecipe
 
 
@@ -78,20 +76,6 @@ def test_a_file_with_every_row_group_selected_is_one_range_up_to_its_footer(plan
     assert request.is_whole
     assert request.ranges == ((0, request.file.size - 65_536),)
     assert len(request.pieces) == 10
-
-
-def test_a_whole_file_with_a_wrong_hash_is_refused_and_fetched_again(plan_sample: PlanSample) -> None:
-    sample = plan_sample(amount={"files": 1})
-    sample.hub.inject(Fault(FaultKind.WRONG_BYTES, "*.parquet"))
-
-    with pytest.raises(
-        RetryableError, match=r"downloaded bytes do not match sha256:[0-9a-f]{64} of the listing; run again"
-    ):
-        sample.fetch()
-
-    plan = plan_snapshot(sample.files, sample.recipe, RunSettings(fetch_threads=4))
-    repeated = PlannedSample(sample.hub, sample.files, sample.recipe, plan)
-    assert len(repeated.fetch()) == 10
 
 
 def test_bytes_fetched_with_the_footer_are_not_fetched_again(plan_sample: PlanSample) -> None:

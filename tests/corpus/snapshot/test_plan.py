@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 from refusals import refusal
@@ -62,24 +63,20 @@ def test_a_text_column_of_lists_is_refused_after_the_first_footer(ingest: Ingest
     assert len([request for request in hub.requests if request.origin == "storage"]) == 1
 
 
-def test_a_rule_on_a_missing_column_is_refused_after_the_footer(ingest: Ingest, hub: FaultyHub) -> None:
-    pages = {"a.parquet": large_pages(0, 1000)}
+@pytest.mark.parametrize(
+    ("changes", "column", "fix"),
+    [
+        ({"rules": ["int_score >= 3"]}, "int_score", "correct the rule `int_score >= 3` in the recipe"),
+        ({"columns": {"text": "body"}}, "body", "set `columns.text` in the recipe to the column that holds the text"),
+    ],
+)
+def test_a_missing_column_is_refused_after_the_footer(
+    changes: dict[str, object], column: str, fix: str, ingest: Ingest, hub: FaultyHub
+) -> None:
+    line = refusal(lambda: ingest({"a.parquet": large_pages(0, 1000)}, rows_per_group=100, **changes))
 
-    assert refusal(lambda: ingest(pages, rows_per_group=100, rules=["int_score >= 3"])) == (
-        f"maker/pages@{hub.commits()['maker/pages']}:a.parquet: "
-        "column `int_score` not found; the columns are id, text; correct the rule `int_score >= 3` in the recipe"
-    )
-    assert sum(request.bytes_sent for request in hub.requests if request.origin == "storage") == 65_536
-
-
-def test_a_missing_text_column_is_refused_after_the_footer(ingest: Ingest, hub: FaultyHub) -> None:
-    pages = {"a.parquet": large_pages(0, 1000)}
-
-    assert refusal(lambda: ingest(pages, rows_per_group=100, columns={"text": "body", "id": "id"}), UsageError) == (
-        f"maker/pages@{hub.commits()['maker/pages']}:a.parquet: "
-        "column `body` not found; the columns are id, text; "
-        "set `columns.text` in the recipe to the column that holds the text"
-    )
+    where = f"maker/pages@{hub.commits()['maker/pages']}:a.parquet"
+    assert line == f"{where}: column `{column}` not found; the columns are id, text; {fix}"
     assert sum(request.bytes_sent for request in hub.requests if request.origin == "storage") == 65_536
 
 

@@ -1,7 +1,6 @@
 """The draw of row groups: passes over ranked files, with few footers read."""
 
 import hashlib
-import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -62,12 +61,11 @@ def draw(footers: Footers, limit: tuple[str, int], seed: str = "seed") -> list[t
 
 def test_rank_is_the_sha256_of_seed_and_parts_joined_by_nul() -> None:
     # printf 'seed\0a.parquet\0' | sha256sum, with the row group's number after the last NUL
-    assert seeded_sort_key("seed", "a.parquet").hex() == (
-        "bdc987891cb18260170bb665e787e150b2babe7bb0817657e8f0851ba737b5e3"
-    )
-    assert seeded_sort_key("seed", "a.parquet", 7).hex() == (
-        "5429e6351fe5e8a05a70ac3dc42441d8a1148acad4e29ac5e36e8ef238496f1d"
-    )
+    whole = "bdc987891cb18260170bb665e787e150b2babe7bb0817657e8f0851ba737b5e3"
+    of_group = "5429e6351fe5e8a05a70ac3dc42441d8a1148acad4e29ac5e36e8ef238496f1d"
+
+    assert seeded_sort_key("seed", "a.parquet").hex() == whole
+    assert seeded_sort_key("seed", "a.parquet", 7).hex() == of_group
 
 
 def test_a_known_draw_has_the_best_row_group_of_each_file_before_any_second() -> None:
@@ -97,14 +95,6 @@ def test_a_sample_over_many_files_reads_most_footers_together() -> None:
     assert sum(footers.batch_sizes) == 60
 
 
-def test_the_order_of_the_listing_does_not_matter() -> None:
-    groups = {f"data/{number}.parquet": 2 for number in range(20)}
-    shuffled = list(groups.items())
-    random.Random(0).shuffle(shuffled)
-
-    assert draw(Footers(dict(shuffled)), ("documents", 250)) == draw(Footers(groups), ("documents", 250))
-
-
 @pytest.mark.parametrize(
     ("limit", "rows"),
     [(("documents", 25), [10, 10, 5]), (("documents", 20), [10, 10]), (("text_bytes", 1001), [10, 10])],
@@ -120,21 +110,10 @@ def test_only_a_limit_of_documents_cuts_the_last_row_group(limit: tuple[str, int
 
 def test_a_limit_of_files_draws_the_first_ranked_files_whole() -> None:
     footers = Footers({"a": 3, "b": 2, "c": 1})
-    ranked = sorted("abc", key=lambda path: sha256("seed", path))
 
-    chosen = draw(footers, ("files", 2))
-
-    assert ranked == ["a", "c", "b"]
-    assert chosen == [("a", 0), ("a", 1), ("a", 2), ("c", 0)]
-
-
-@pytest.mark.parametrize("limit", [("files", 100), ("documents", 10**9), ("text_bytes", 10**12)])
-def test_a_limit_beyond_the_dataset_draws_every_row_group_once(limit: tuple[str, int]) -> None:
-    footers = Footers({"a": 3, "b": 0, "c": 2})
-
-    chosen = draw(footers, limit)
-
-    assert sorted(chosen) == [("a", 0), ("a", 1), ("a", 2), ("c", 0), ("c", 1)]
+    assert sorted("abc", key=lambda path: sha256("seed", path)) == ["a", "c", "b"]
+    assert draw(footers, ("files", 2)) == [("a", 0), ("a", 1), ("a", 2), ("c", 0)]
+    assert draw(footers, ("files", 100)) == [("a", 0), ("a", 1), ("a", 2), ("c", 0), ("b", 0), ("b", 1)]
 
 
 def test_only_footers_that_the_sample_needs_are_read_each_once() -> None:
@@ -148,20 +127,12 @@ def test_only_footers_that_the_sample_needs_are_read_each_once() -> None:
     assert set(large.read.values()) == {1} and len(large.read) == 100
 
 
-@pytest.mark.parametrize("limit", [("files", 3), ("documents", 1000), ("text_bytes", 5)])
-def test_an_amount_has_a_unit_and_a_count(limit: tuple[str, int]) -> None:
-    assert Amount.model_validate(dict([limit])).limit == limit
-
-
 @pytest.mark.parametrize(
     ("amount", "message"),
     [
         ({}, "set exactly one of files, documents, text_bytes"),
         ({"files": 1, "documents": 1}, "set exactly one of files, documents, text_bytes"),
-        ({"files": 0}, "Input should be greater than 0"),
-        ({"documents": -1}, "Input should be greater than 0"),
-        ({"files": 1.5}, "Input should be a valid integer"),
-        ({"rows": 5, "files": 1}, "Extra inputs are not permitted"),
+        ({"documents": 0}, "Input should be greater than 0"),
     ],
 )
 def test_an_amount_that_is_not_one_unit_in_range_is_refused(amount: dict[str, object], message: str) -> None:

@@ -107,9 +107,7 @@ def test_a_revision_that_is_not_a_commit_is_refused(healing_recipe: Recipes, rev
         ({"files": []}, "at least 1 item"),
         ({"shard_text_bytes": 0}, "greater than 0"),
         ({"max_reject_fraction": "1 %"}, "must be a decimal number"),
-        ({"amount": {}}, "set exactly one of files, documents, text_bytes"),
         ({"name": "../pages"}, "must contain only lower-case letters"),
-        ({"name": ""}, "must contain only lower-case letters"),
     ],
 )
 def test_a_section_out_of_range_is_refused(healing_recipe: Recipes, change: dict[str, object], message: str) -> None:
@@ -117,14 +115,17 @@ def test_a_section_out_of_range_is_refused(healing_recipe: Recipes, change: dict
         healing_recipe(REVISION, change)
 
 
+OTHER = "ab" * 32
+
+
 @pytest.mark.parametrize(
     ("change", "line", "message"),
     [
         (lambda recipe: recipe["snapshot"].pop("name"), 11, "the key `snapshot.name` is missing; add it"),
         (
-            lambda recipe: recipe["megatron"]["tokenizer"].update(sha256="ab" * 32),
+            lambda recipe: recipe["megatron"]["tokenizer"].update(sha256=OTHER),
             5,
-            f"`megatron.tokenizer.sha256` is '{'ab' * 32}': "
+            f"`megatron.tokenizer.sha256` is '{OTHER}': "
             f"the vocabulary that ships with this program has {VOCABULARY_SHA256}; correct the value",
         ),
     ],
@@ -185,15 +186,6 @@ def test_a_split_is_not_built_from_a_replaced_snapshot(
     (tmp_path / snapshot.folder).rename(tmp_path / "moved")
     build_snapshot(healing_recipe(recipe.snapshot.revision, {"amount": {"documents": 3}}), tmp_path)
 
-    with pytest.raises(
-        InputError,
-        match=r"digest is sha256:.*, expected sha256:.*; the artifact was replaced; run the same command again",
-    ):
+    message = r"digest is sha256:.*, expected sha256:.*; the artifact was replaced; run the same command again"
+    with pytest.raises(InputError, match=message):
         split.kind.build(split, Run(tmp_path, INLINE))
-
-
-def test_a_snapshot_needs_a_hub(healing_recipe: Recipes, tmp_path: Path) -> None:
-    target = healing_recipe("ab" * 20).fineweb_edu_snapshot()
-
-    with pytest.raises(ValueError, match="this run has no hub, which is needed for a snapshot"):
-        target.kind.build(target, Run(tmp_path, INLINE))

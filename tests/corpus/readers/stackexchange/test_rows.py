@@ -202,15 +202,6 @@ def test_a_date_has_digits_and_signs_in_fixed_places(read: Read) -> None:
     assert [outcome.created_at for outcome in outcomes if isinstance(outcome, Document)] == list(right.values())
 
 
-def test_other_attributes_of_a_question_are_optional(read_documents: ReadDocuments) -> None:
-    [document] = read_documents(dump(question(1)))
-
-    absent = {"view_count", "answer_count", "comment_count", "favorite_count", "accepted_answer_id", "owner_user_id"}
-    columns = document.meta.columns()
-    assert {columns[name] for name in absent} == {None}
-    assert (columns["tags"], columns["closed_date"], columns["answers"]) == ([], None, [])
-
-
 @pytest.mark.parametrize("tags", ["<soil><c++><.net-4.0>", "|soil|c++|.net-4.0|"])
 def test_tags_of_both_forms_are_equal(read_documents: ReadDocuments, tags: str) -> None:
     [document] = read_documents(dump(question(1, Tags=tags)))
