@@ -1,4 +1,4 @@
-"""Sources that are drafted from the files of a folder."""
+"""Sources that are drafted from the files of a folder, hidden files left out."""
 
 import json
 from pathlib import Path
@@ -6,17 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.corpus.normalize.drafts import draft_sources
+from pipeline_assets.corpus.normalize.left_out import scan_hidden_entries
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
-
-
-def test_digits_of_a_longer_number_in_a_path_are_not_a_dump_date(tmp_path: Path) -> None:
-    pages = tmp_path / "job-720190230155" / "AA"
-    pages.mkdir(parents=True)
-    (pages / "wiki_00").write_text('<doc id="1" url="?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n')
-
-    [draft], _ = draft_sources(SourceFolder(pages.parent, ("**/*",)), "pages")
-
-    assert ("dump_date" in draft.content, draft.content["license_tag"]) == (False, "cc-by-sa-4.0")
 
 
 @pytest.mark.parametrize(
@@ -46,3 +37,13 @@ def test_json_lines_of_another_wiki_are_a_local_source(site: str, kind: str, tmp
     [draft], _ = draft_sources(SourceFolder(tmp_path, ("**/*",)), "pages")
 
     assert draft.content["kind"] == kind
+
+
+def test_hidden_files_and_folders_are_listed_in_order_and_not_entered(tmp_path: Path) -> None:
+    for name in (".z/inner.md", ".a", "deep/.b", "deep/.c/x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+
+    assert scan_hidden_entries(tmp_path) == (False, [".a", ".z/", "deep/.b", "deep/.c/"])
+    (tmp_path / "deep" / "seen.md").touch()
+    assert scan_hidden_entries(tmp_path)[0]

@@ -1,13 +1,9 @@
 """Lines and their positions are equal in whole, ranged and compressed files."""
 
-import bz2
-import gzip
-import lzma
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal
@@ -57,15 +53,6 @@ def test_lines_longer_than_a_read_are_found_from_both_sides(source: Source) -> N
     assert list(piece_lines(ByteRange(file, 7, 3_000_007))) == []
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
-def test_compressed_lines_have_the_positions_of_plain_lines(source: Source, compress: Callable[[bytes], bytes]) -> None:
-    content = b"".join(b"line %d\n" % number for number in range(1000))
-
-    plain, compressed = source(content, "plain"), source(compress(content), "compressed")
-
-    assert list(piece_lines(ByteRange(compressed))) == list(piece_lines(ByteRange(plain)))
-
-
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf_16_is_refused_with_a_fix(source: Source, encoding: str) -> None:
     file = source("\ufeff{}\n".encode(encoding))
@@ -81,10 +68,3 @@ def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(
 
     with pytest.raises(InputError, match="a line is longer than 3 MiB; convert the file to lines of text"):
         list(piece_lines(ByteRange(source(b"x" * (5 << 20)))))
-
-
-def test_a_truncated_stream_is_an_error(source: Source) -> None:
-    file = source(gzip.compress(b"one\n" * 1000)[:-9])
-
-    message = refusal(lambda: list(piece_lines(ByteRange(file))))
-    assert message == f"{file.path}: the gzip stream is truncated; fetch or write the file again"

@@ -56,17 +56,15 @@ Extract = Callable[..., Path]
 def extract(tmp_path: Path) -> Extract:
     """Return a function that extracts a dump of the articles to a folder."""
 
-    def run(*options: str, has_line_breaks: bool = True) -> Path:
+    def run(*options: str) -> Path:
         pages = [
             PAGE.format(id=id_, ns=0, redirect="", revision=100 + id_, title=escape(title), text=escape(text))
             for id_, (title, text) in enumerate(ARTICLES.items(), 1)
         ]
-        pages.insert(
-            1, PAGE.format(id=50, ns=0, redirect='\n    <redirect title="X" />', revision=1, title="R", text="")
-        )
+        redirect = '\n    <redirect title="X" />'
+        pages.insert(1, PAGE.format(id=50, ns=0, redirect=redirect, revision=1, title="R", text=""))
         pages.insert(2, PAGE.format(id=51, ns=1, redirect="", revision=1, title="Talk:X", text="Talk."))
-        dump = HEAD + "".join(pages) + "</mediawiki>\n"
-        (tmp_path / "dump.xml").write_text(dump if has_line_breaks else dump.replace("\n", ""), encoding="utf-8")
+        (tmp_path / "dump.xml").write_text(HEAD + "".join(pages) + "</mediawiki>\n", encoding="utf-8")
         command = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--no-templates", "--quiet", "--processes", "1"]
         target = tmp_path / "extracted"
         subprocess.run([*command, *options, "-o", target, tmp_path / "dump.xml"], check=True, capture_output=True)
@@ -96,14 +94,3 @@ def test_every_article_of_the_dump_is_read_back(extract: Extract, options: str) 
     assert [document.doc_id for document in documents] == ["wikipedia:en:1", "wikipedia:en:2", "wikipedia:en:4"]
     assert [(reject.reason, reject.detail) for reject in rejects] == [("title_only", "Only a template")]
     assert pages == 4
-
-
-def test_a_dump_without_line_breaks_has_no_page(extract: Extract) -> None:
-    folder = extract(has_line_breaks=False)
-
-    assert [path.stat().st_size for path in folder.rglob("wiki_*")] == [0]
-    assert read_folder(folder) == ([], [], 0)
-
-
-def test_revid_in_json_is_the_id_of_the_editor(extract: Extract) -> None:
-    assert {document.meta.columns()["revid"] for document in read_folder(extract("--json"))[0]} == {"4"}

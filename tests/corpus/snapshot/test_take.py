@@ -48,18 +48,6 @@ def test_every_row_is_a_document_a_drop_or_a_reject(ingest: Ingest, read_docs: R
     assert len(read_rejects(snapshot)) == len(repeated) + len(no_text)
 
 
-def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(ingest: Ingest, tmp_path: Path) -> None:
-    texts = pa.array([None] * 6 + ["Text"] * 94, pa.string())
-
-    message = refusal(lambda: ingest({"a.parquet": pa.table({"text": texts, "id": [str(n) for n in range(100)]})}))
-
-    preview = "; ".join(f"a.parquet row {row}: no_text (null)" for row in range(5))
-    what = f"6 of 100 rows are rejected (6 no_text), above `max_reject_fraction` 0.001 (the first: {preview})"
-    accept = "set `max_reject_fraction` in the recipe to 0.1 to accept these rejects"
-    assert message.startswith(str(tmp_path / "data/corpora/pages"))
-    assert message.endswith(f": {what}; check those rows, or {accept}")
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [

@@ -33,9 +33,11 @@ def stage_a_recipe(folder: Path) -> Recipe:
     return parse_recipe(local_source(folder, "notes", [{"text": "one"}]), dedup=FAISS)
 
 
-def nemotron_recipe(folder: Path) -> Recipe:
-    dataset = {"dataset": "maker/chats", "revision": "a" * 40, "splits": ["low"], "domain": "math"}
-    content: dict[str, Any] = {"rows": {}, "deduplicate": FAISS, "datasets": [dataset]}
+DATASET = {"dataset": "maker/chats", "revision": "a" * 40, "splits": ["low"], "domain": "math"}
+
+
+def nemotron_recipe(folder: Path, **sections: object) -> Recipe:
+    content = {"rows": {}, "deduplicate": FAISS, "datasets": [DATASET]} | sections
     return NemotronRecipe.from_mapping({"system": "nemotron", "name": "chats", **content}, "chats.yaml")
 
 
@@ -94,20 +96,22 @@ def test_signatures_with_other_settings_are_an_error_before_the_build(tmp_path: 
     assert line.startswith(f"{tmp_path}/stage_a/first/signatures/first: signatures cannot be compared: ")
 
 
-@pytest.mark.parametrize("system", ["nemotron", "stage2"])
-def test_missing_pools_and_shards_are_errors_before_the_build(system: str, tmp_path: Path) -> None:
-    if system == "nemotron":
-        sealed = {"folder": "pools/chats", "dataset": "chats", "splits": ["low"]}
-        recipe: Recipe = NemotronRecipe.from_mapping(
-            {"system": system, "name": "scored", "sealed_pools": [sealed], "scoring": SCORING}, "scored.yaml"
-        )
-    else:
-        segments = {"segments": [{"name": "one", "tokens": 10, "weights": {"notes": 1}}]}
-        recipe = Stage2Recipe.from_mapping(
-            {"system": system, "name": "cut", "mixture": "first", "segments": segments}, "cut.yaml"
-        )
+SEALED = [{"folder": "pools/chats", "dataset": "chats", "splits": ["low"]}]
+SEGMENTS = {"segments": [{"name": "one", "tokens": 10, "weights": {"notes": 1}}]}
 
-    folder = {"nemotron": "pools/chats", "stage2": "stage2/first/shards/notes"}[system]
+
+@pytest.mark.parametrize(
+    ("kind", "content", "folder"),
+    [
+        (NemotronRecipe, {"system": "nemotron", "sealed_pools": SEALED, "scoring": SCORING}, "pools/chats"),
+        (Stage2Recipe, {"system": "stage2", "mixture": "first", "segments": SEGMENTS}, "stage2/first/shards/notes"),
+    ],
+)
+def test_missing_pools_and_shards_are_errors_before_the_build(
+    kind: type[Recipe], content: dict[str, Any], folder: str, tmp_path: Path
+) -> None:
+    recipe = kind.from_mapping(content | {"name": "later"}, "later.yaml")
+
     assert refusal(lambda: recipe.check_prerequisites(tmp_path), UsageError) == (
         f"{tmp_path}/{folder}: no artifact is sealed here; build it first, or correct the recipe"
     )
@@ -168,12 +172,9 @@ def test_a_dtype_that_is_too_small_for_the_vocabulary_is_an_error_before_the_bui
     )
 
 
-@pytest.mark.parametrize("section", ["scoring", "rows"])
-def test_a_missing_model_folder_is_an_error_before_the_build(section: str, tmp_path: Path) -> None:
-    dataset = {"dataset": "maker/chats", "revision": "a" * 40, "splits": ["low"], "domain": "math"}
-    content: dict[str, Any] = {"rows": {}, "deduplicate": {}, "pools": {}, "datasets": [dataset]}
-    content |= {"scoring": SCORING} if section == "scoring" else {"rows": {"template": {"path": "model"}}}
-    recipe = NemotronRecipe.from_mapping({"system": "nemotron", "name": "chats", **content}, "chats.yaml")
+@pytest.mark.parametrize("sections", [{"scoring": SCORING}, {"rows": {"template": {"path": "model"}}}])
+def test_a_missing_model_folder_is_an_error_before_the_build(sections: dict[str, object], tmp_path: Path) -> None:
+    recipe = nemotron_recipe(tmp_path, deduplicate={}, pools={}, **sections)
 
     line = refusal(lambda: recipe.check_prerequisites(tmp_path), UsageError)
 
@@ -237,7 +238,10 @@ def test_missing_readers_of_files_are_errors_before_the_build(tmp_path: Path, mo
         return refusal(lambda: parse_recipe(*sources, **sections).check_prerequisites(tmp_path))
 
     assert "pypdf" in line(notes, pages) and "[office]" in line(notes, pages)
-    assert line(notes, site | {"domain": "a"}).startswith(f"{tmp_path}/site.7z: reading a .7z needs py7zr; ")
+    assert line(notes, site | {"domain": "a"}) == (
+        f"{tmp_path}/site.7z: reading a .7z needs py7zr; in the project's folder run "
+        ".venv/bin/python -m pip install -c constraints.txt -e '.[stackexchange]', or unpack the archive"
+    )
     assert line(notes, stored).startswith("objects: obstore.store is not installed; ")
     assert line(notes, decontamination={"evaluation": [quiz]}).startswith("objects: obstore.store is not installed; ")
 

@@ -94,23 +94,17 @@ def test_a_packed_set_that_lost_a_source_fails_until_the_recipe_allows_it(tmp_pa
 
     [packed] = build_artifacts(build_pack_recipe(tmp_path, max_unknown_fraction="1"), tmp_path, "stage_a/packed")
 
-    characters = {name: 3 * len("".join(texts).replace(" ", "")) for name, texts in (("en", ENGLISH), ("zh", CHINESE))}
-    assert read_losses(packed.manifest) == {
-        "en": Losses(characters["en"], 0, characters["en"], 0),
-        "zh": Losses(0, 0, characters["zh"], characters["zh"]),
-    }
-    [recorded] = [
-        check
-        for check in read_check_results(packed.folder, packed.manifest.digest) or ()
-        if check.name.startswith("unknown_")
-    ]
+    english, chinese = (3 * len("".join(texts).replace(" ", "")) for texts in (ENGLISH, CHINESE))
+    assert read_losses(packed.manifest) == {"en": Losses(english, 0, english, 0), "zh": Losses(0, 0, chinese, chinese)}
+    checks = read_check_results(packed.folder, packed.manifest.digest) or ()
+    [recorded] = [check for check in checks if check.name.startswith("unknown_")]
     assert (recorded.passed, recorded.blocking) == (False, False), "the record has the present limit"
     metadata = artifact_metadata(packed, SYSTEMS.kinds, True)
     assert (metadata["unknown_fraction_zh"].value, metadata["unknown_fraction_en"].value) == (1.0, 0.0)
-    folder = build_pack_recipe(tmp_path).target("stage_a/report").folder
-    report = json.loads((tmp_path / folder / "report.json").read_bytes())
+    strict = build_pack_recipe(tmp_path)
+    report = json.loads((tmp_path / strict.target("stage_a/report").folder / "report.json").read_bytes())
     assert report["packed"]["lost_text"]["zh"]["fraction"] == "1.000000"
-    state, reason = build_pack_recipe(tmp_path).target("stage_a/packed").state(tmp_path)
+    state, reason = strict.target("stage_a/packed").state(tmp_path)
     assert state == "failed" and LOST in reason, "another limit changes no digest"
 
 
@@ -118,18 +112,15 @@ def test_token_shards_of_another_script_fail_and_the_inventory_shows_the_share(t
     with pytest.raises(InputError, match=rf"zh: .* tokens are unknown.*{LOST} \(0\.05\)"):
         build_artifacts(build_mixture(tmp_path), tmp_path, "stage2/token_shards", "zh")
 
-    [english, chinese] = build_artifacts(
-        build_mixture(tmp_path, max_unknown_fraction="1"), tmp_path, "stage2/token_shards", "en", "zh"
-    )
+    allowed = build_mixture(tmp_path, max_unknown_fraction="1")
+    english, chinese = build_artifacts(allowed, tmp_path, "stage2/token_shards", "en", "zh")
 
     losses = (read_losses(chinese.manifest) or {})["zh"]
     assert losses.unknown_tokens and losses.lost_characters == losses.characters == 3 * len("".join(CHINESE))
     assert (read_losses(english.manifest) or {})["en"].lost_characters == 0
     inventory = tmp_path / "stage2/mixed/inventory"
-    assert (
-        f"| `zh` | {losses.unknown_tokens} | {losses.characters} | 100.000% |"
-        in (inventory / "inventory.md").read_text()
-    )
+    row = f"| `zh` | {losses.unknown_tokens} | {losses.characters} | 100.000% |"
+    assert row in (inventory / "inventory.md").read_text()
     assert [row["text lost"] for row in preview_inventory(open_artifact(inventory))] == ["0.000%", "100.000%"]
     sums = json.loads((tmp_path / "stage2/mixed/mixtures/mixed_shards.json").read_bytes())["all"]
     assert sums["lost_text"]["lost_characters"] == losses.lost_characters
@@ -141,10 +132,8 @@ def test_the_total_of_a_lossless_mixture_has_0_lost_characters(tmp_path: Path) -
     build_artifacts(build_mixture(tmp_path, shares={"en": "1"}), tmp_path, "stage2/token_shards", "en")
 
     figures = json.loads((tmp_path / "stage2/mixed/mixtures/mixed_shards.json").read_bytes())
-    assert {key: figures["all"]["lost_text"][key] for key in ("unknown_tokens", "lost_characters")} == {
-        "unknown_tokens": 0,
-        "lost_characters": 0,
-    }
+    lost_text = figures["all"]["lost_text"]
+    assert (lost_text["unknown_tokens"], lost_text["lost_characters"]) == (0, 0)
     assert figures["all"] == figures["corpora"]["en"]
 
 

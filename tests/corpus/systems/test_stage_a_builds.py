@@ -1,6 +1,5 @@
 """Stage A builds whose sources are shared, changed or missing."""
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -13,8 +12,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.filters.language import load_detector
 from pipeline_assets.corpus.normalize import files
-from pipeline_assets.corpus.normalize.sources import OutputsSection
-from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.errors import InputError, UsageError
 
 ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
 
@@ -68,53 +66,6 @@ def test_normalised_sources_of_one_recipe_are_used_by_another_by_name(tmp_path: 
     assert entry == {"name": "stage_a/normalized/notes", "digest": normalized.manifest.digest}
 
 
-def test_a_missing_normalised_source_is_an_error_with_its_folder(tmp_path: Path) -> None:
-    message = refusal(lambda: build(parse_recipe({"kind": "normalized", "source": "notes"}), tmp_path))
-
-    assert message.startswith(f"{tmp_path}/stage_a/mixed/normalized/notes: ")
-
-
-def test_a_missing_archive_library_is_reported_before_a_dump_is_hashed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "beer.stackexchange.com.7z").write_bytes(b"7z\xbc\xaf\x27\x1c")
-    scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
-    host = {"host": "beer.stackexchange.com", "source": "beer", "domain": "questions"}
-    files = {"path": str(tmp_path), "files": ["*.7z"]}
-    [raw, *_] = parse_recipe({"kind": "stackexchange"} | host | files | scores).targets()
-    monkeypatch.setitem(sys.modules, "py7zr", None)
-
-    with caplog.at_level(logging.INFO, "corpusmill"):
-        message = refusal(lambda: raw.kind.build(raw, Run(tmp_path / "data", INLINE)), RetryableError)
-
-    assert message == (
-        f"{tmp_path}/beer.stackexchange.com.7z: reading a .7z needs py7zr; "
-        "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[stackexchange]', "
-        "or unpack the archive"
-    )
-    assert caplog.messages == []
-
-
-def test_files_changed_or_missing_after_hashing_are_one_error(tmp_path: Path) -> None:
-    section = local_source(tmp_path, "notes", ROWS)
-    [raw, normalized, *_] = parse_recipe(section).targets()
-    raw.kind.build(raw, Run(tmp_path, INLINE))
-
-    local_source(tmp_path, "notes", ROWS[:3])
-    changed = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
-    Path(section["path"]).rename(tmp_path / "elsewhere")
-    missing = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
-
-    assert changed == (
-        f"{tmp_path}/sources/notes: changed since the files were hashed: 1 of the files in {tmp_path}/sources/notes "
-        "changed; the first is rows.jsonl; restore the files, or stop writing to the folder and run the recipe again"
-    )
-    assert missing == (
-        f"{tmp_path}/sources/notes: the source folder no longer exists; "
-        "restore it, create a link to its new path, or correct the source's path"
-    )
-
-
 def test_files_changed_while_they_are_read_stop_the_build_before_the_seal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,17 +88,12 @@ def test_files_changed_while_they_are_read_stop_the_build_before_the_seal(
 def test_a_missing_language_detector_is_reported_before_the_build_that_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    detecting, plain = (
-        parse_recipe(local_source(tmp_path, "notes", ROWS, filters=filters)) for filters in ({"language": {}}, {})
-    )
-    unfiltered = detecting.model_copy(
-        update={"outputs": OutputsSection(normalized_dir="stage_a/mixed/normalized", up_to="normalized")}
-    )
+    detecting = local_source(tmp_path, "notes", ROWS, filters={"language": {}})
     monkeypatch.setitem(sys.modules, "py3langid", None)
     load_detector.cache_clear()
 
-    line = refusal(lambda: detecting.check_prerequisites(tmp_path), UsageError)
+    line = refusal(lambda: parse_recipe(detecting).check_prerequisites(tmp_path), UsageError)
 
     assert line.startswith("languages: py3langid is not installed; ")
-    for recipe in (plain, unfiltered):
-        recipe.check_prerequisites(tmp_path)
+    parse_recipe(local_source(tmp_path, "notes", ROWS)).check_prerequisites(tmp_path)
+    parse_recipe(detecting, outputs={"up_to": "normalized"}).check_prerequisites(tmp_path)

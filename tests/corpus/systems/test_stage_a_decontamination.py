@@ -38,14 +38,11 @@ def recipe(tmp_path: Path) -> BuildRecipe:
 
     write_quiz(tmp_path / "quiz", [numbered(100, 20)])
     leaks = {"notes": f"{numbered(1000, 30)} {numbered(100, 20)}", "pages": numbered(95, 30)}
-    sources = [
-        local_source(
-            tmp_path,
-            name,
-            [{"text": numbered(9000 + 50 * number, 30), "key": name}, {"text": leak, "key": f"{name} leak"}],
-        )
+    rows = {
+        name: [{"text": numbered(9000 + 50 * number, 30), "key": name}, {"text": leak, "key": f"{name} leak"}]
         for number, (name, leak) in enumerate(leaks.items())
-    ]
+    }
+    sources = [local_source(tmp_path, name, source_rows) for name, source_rows in rows.items()]
     return build_recipe
 
 
@@ -64,19 +61,17 @@ def test_inputs_are_filtered_sources_or_the_deduplicated_corpus(recipe: BuildRec
         assert "stage_a/decontaminated" in [target.role for target in report.upstream]
 
 
-def test_each_document_keeps_its_source_with_or_without_deduplication(recipe: BuildRecipe, tmp_path: Path) -> None:
-    for change in (unchanged, with_dedup):
-        built = build(recipe(change), tmp_path / str(change))["stage_a/decontaminated"]
+@pytest.mark.parametrize("change", [unchanged, with_dedup])
+def test_each_document_keeps_its_source_with_or_without_deduplication(
+    change: Change, recipe: BuildRecipe, tmp_path: Path
+) -> None:
+    built = build(recipe(change), tmp_path)["stage_a/decontaminated"]
 
-        assert [(line.doc_id, line.source) for line in read_contaminated(built)] == [
-            ("notes leak", "notes"),
-            ("pages leak", "pages"),
-        ]
-        assert list(built.manifest.identity.counts["by_source"]) == ["notes", "pages"]
-        assert [file.path for file in built.manifest.identity.files[:2]] == [
-            "shards/notes-00000.jsonl.zst",
-            "shards/pages-00000.jsonl.zst",
-        ]
+    leaks = [(line.doc_id, line.source) for line in read_contaminated(built)]
+    assert leaks == [("notes leak", "notes"), ("pages leak", "pages")]
+    assert list(built.manifest.identity.counts["by_source"]) == ["notes", "pages"]
+    shards = [file.path for file in built.manifest.identity.files[:2]]
+    assert shards == ["shards/notes-00000.jsonl.zst", "shards/pages-00000.jsonl.zst"]
 
 
 def with_keys(**keys: object) -> Change:
@@ -149,39 +144,30 @@ def test_a_killed_build_restarts_if_evaluation_files_changed(
     assert not folder.exists()
 
 
-class TestExternalCorpora:
-    def target(self, folders: list[Path], tmp_path: Path) -> Target:
-        content: dict[str, Any] = {}
-        with_decontamination(content, str(tmp_path / "quiz"))
-        section = DecontaminationSection.from_mapping(content["decontamination"], "here")
-        corpora = input_corpora([*map(str, folders)], DEDUPLICATED)
-        return decontaminated_target(corpora, Path("stage_a/given"), section)
+def external_target(folders: list[Path], root: Path) -> Target:
+    content: dict[str, Any] = {}
+    with_decontamination(content, str(root / "quiz"))
+    section = DecontaminationSection.from_mapping(content["decontamination"], "here")
+    return decontaminated_target(input_corpora([*map(str, folders)], DEDUPLICATED), Path("stage_a/given"), section)
 
-    @pytest.mark.parametrize(
-        ("change", "roles"),
-        [
-            (unchanged, ["stage_a/filtered/notes", "stage_a/filtered/pages"]),
-            (with_dedup, ["stage_a/deduplicated"]),
-        ],
-    )
-    def test_external_corpora_give_the_digest_of_the_recipe(
-        self, change: Change, roles: list[str], recipe: BuildRecipe, tmp_path: Path
-    ) -> None:
-        built = build(recipe(change), tmp_path)
-        folders = [built[role].folder for role in roles]
 
-        target = self.target(folders, tmp_path)
-        SYSTEMS.kinds["stage_a/evaluation"].build(target.upstream[-1], Run(tmp_path, INLINE))
-        external = target.kind.build(target, Run(tmp_path, INLINE))
+@pytest.mark.parametrize(
+    ("change", "roles"),
+    [(unchanged, ["stage_a/filtered/notes", "stage_a/filtered/pages"]), (with_dedup, ["stage_a/deduplicated"])],
+)
+def test_external_corpora_give_the_digest_of_the_recipe(
+    change: Change, roles: list[str], recipe: BuildRecipe, tmp_path: Path
+) -> None:
+    built = build(recipe(change), tmp_path)
 
-        assert external.manifest.digest == built["stage_a/decontaminated"].manifest.digest
+    target = external_target([built[role].folder for role in roles], tmp_path)
+    SYSTEMS.kinds["stage_a/evaluation"].build(target.upstream[-1], Run(tmp_path, INLINE))
+    external = target.kind.build(target, Run(tmp_path, INLINE))
 
-    def test_a_deduplicated_corpus_must_be_the_only_input(self, recipe: BuildRecipe, tmp_path: Path) -> None:
-        built = build(recipe(with_dedup), tmp_path)
+    assert external.manifest.digest == built["stage_a/decontaminated"].manifest.digest
+    if change is with_dedup:
         folders = [built["stage_a/filtered/notes"].folder, built["stage_a/deduplicated"].folder]
-
-        message = refusal(lambda: self.target(folders, tmp_path), UsageError)
-
+        message = refusal(lambda: external_target(folders, tmp_path), UsageError)
         assert ": a stage_a/deduplicated must be the only input, got 2; " in message
 
 

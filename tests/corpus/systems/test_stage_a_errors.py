@@ -7,13 +7,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from recipe_errors import errors, read_error_lines
+from recipe_errors import read_error_lines
 from stage_a_build import local_source, normalize, parse_recipe
 
 from pipeline_assets.corpus.normalize.sources import check_folders
-from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.systems.stage_a import StageARecipe
+
+UNKNOWN_LICENCE = (
+    "license_tag: nobody-knows",
+    "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
+)
 
 
 def test_all_errors_of_a_recipe_are_reported_with_their_lines(tmp_path: Path) -> None:
@@ -24,10 +28,7 @@ def test_all_errors_of_a_recipe_are_reported_with_their_lines(tmp_path: Path) ->
 
     assert read_error_lines(tmp_path, content) == [
         (f"path: {missing['path']}", f"folder {missing['path']} not found"),
-        (
-            "license_tag: nobody-knows",
-            "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
-        ),
+        UNKNOWN_LICENCE,
         ("text_units: file", "unknown key `sources.1.text_units`"),
         ("source: notes", "two sources have the name notes"),
         ("seq_len: '8'", "`pack.seq_len` must be an integer, got '8'"),
@@ -55,25 +56,11 @@ def test_wrong_files_columns_and_weights_are_reported_with_other_errors(tmp_path
             "columns:",
             f"{papers['path']}/rows.jsonl: the first rows have no column `txet`; the first one has body, key",
         ),
-        (
-            "license_tag: nobody-knows",
-            "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
-        ),
+        UNKNOWN_LICENCE,
         ("columns:", f"{table['path']}/a.parquet: column `uid` not found; the columns are body"),
         ("columns:", f"{sheet['path']}/a.csv: column `uid` not found; the columns are body"),
         ("table: true", "`pack.weights.table` must be a decimal number, such as 0.3, got True"),
         ("- '*.csv'", f"{table['path']}: no file matches '*.csv'"),
-    ]
-
-
-def test_a_cap_without_a_source_is_reported_with_another_invalid_key() -> None:
-    content = {"seq_len": 1, "weights": {"a": "1"}, "max_epochs": {"every_source": "1", "sources": {"b": "2"}}}
-
-    reported = errors(lambda: PackSection.from_mapping(content, "recipe.yaml"))
-
-    assert [error.what for error in reported] == [
-        "`seq_len` must be at least 2 (a row needs a next token to predict), got 1",
-        "`max_epochs`: max_epochs names b, which has no weight",
     ]
 
 

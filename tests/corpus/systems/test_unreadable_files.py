@@ -27,9 +27,9 @@ from pipeline_assets.spine.rejects import Reject
 
 
 def rows(file: str, count: int = 20) -> bytes:
-    return "".join(
-        json.dumps({"text": f"Row {n} of {file}.", "key": f"{file}-{n}"}) + "\n" for n in range(count)
-    ).encode()
+    return b"".join(
+        b'{"text": "Row %d of %b.", "key": "%b-%d"}\n' % (n, file.encode(), file.encode(), n) for n in range(count)
+    )
 
 
 def build_damaged_parquet(folder: Path) -> bytes:
@@ -43,20 +43,20 @@ def build_damaged_parquet(folder: Path) -> bytes:
     return bytes(content)
 
 
+def build_cut(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)[:-9]
+
+
 MAKERS: dict[str, tuple[str, Callable[[Path], bytes], str]] = {
-    "cut gzip": ("bad.jsonl.gz", lambda _: gzip.compress(rows("bad"), mtime=0)[:-9], "the gzip stream is truncated"),
+    "cut gzip": ("bad.jsonl.gz", lambda _: build_cut(rows("bad")), "the gzip stream is truncated"),
     "wrong checksum": (
         "bad.jsonl.gz",
         lambda _: gzip.compress(rows("bad"), mtime=0)[:-8] + b"12345678",
         "the gzip stream is damaged (",
     ),
     "cut line": ("bad.jsonl", lambda _: rows("bad")[:-30], "the last line, line 20 (byte "),
-    "cut array": (
-        "bad.json",
-        lambda _: b'[{"text": "bad"},\n{"text": "b',
-        "the file is truncated within the JSON value",
-    ),
-    "cut csv": ("bad.csv.gz", lambda _: gzip.compress(b"text\nbad\n" * 99)[:-9], "the gzip stream is truncated"),
+    "cut array": ("bad.json", lambda _: b'[{"text": "bad"},\n{"text": "b', "the file is truncated within the JSON val"),
+    "cut csv": ("bad.csv.gz", lambda _: build_cut(b"text\nbad\n" * 99), "the gzip stream is truncated"),
     "csv header": ("bad.csv", lambda _: b"text,text\nbad,a\n", "two columns have the name `text`"),
     "utf-16": ("bad.jsonl", lambda _: rows("bad").decode().encode("utf-16"), "the file is UTF-16"),
     "no parquet": ("bad.parquet", lambda _: b"<html>", "the Parquet footer cannot be read ("),
@@ -230,7 +230,7 @@ def test_a_source_whose_files_are_all_excluded_is_refused_before_anything_is_rea
 
 def test_run_lists_unread_files_in_its_last_lines(corpusmill: Corpusmill, tmp_path: Path) -> None:
     contents = {f"good-{n}.txt": b"A text of number %d." % n for n in range(9)}
-    contents |= {"cut.md.gz": gzip.compress(b"A text. " * 99, mtime=0)[:-9], "latin.txt": b"caf\xe9", "empty.txt": b""}
+    contents |= {"cut.md.gz": build_cut(b"A text. " * 99), "latin.txt": b"caf\xe9", "empty.txt": b""}
     section = build_source(tmp_path, contents)
     recipe = {"system": "stage_a", "name": "mixed", "sources": [section | {"columns": None}]}
     (tmp_path / "recipes").mkdir()
