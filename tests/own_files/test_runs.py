@@ -95,17 +95,6 @@ def test_a_recipe_of_init_packs_every_document(built: Path) -> None:
     assert counts["tokens"] == sum(counted["text_tokens"] for counted in counts["by_source"].values())
 
 
-def test_usual_columns_are_used_where_rows_have_them(built: Path) -> None:
-    normalized = open_folder(built / "stage_a" / "mine" / "normalized" / "my-files")
-
-    documents = {document.meta.source_file: document for document in normalized.documents()}
-
-    rows = documents["rows.jsonl"]
-    assert (rows.doc_id[:2], rows.license_tag, rows.meta.license_evidence) == ("a-", "mit", "row: license")
-    assert documents["more.jsonl.gz"].created_at == "2020-02-03T00:00:00.000"
-    assert len(documents["deep/note 0.md"].doc_id) == 64
-
-
 def test_a_notebook_reads_rows_and_traces_them_to_their_files(built: Path) -> None:
     corpus = open_folder(built / "stage_a" / "mine" / "deduplicated" / "mine")
 

@@ -153,9 +153,7 @@ def test_a_notebook_becomes_its_cells_in_order_without_outputs(source: Source) -
 @pytest.mark.parametrize(
     ("metadata", "language"),
     [
-        ({"language_info": {"name": None}}, ""),
         ({"language_info": {"name": ["x"]}}, ""),
-        ({"language_info": {"name": None}, "kernelspec": {"language": "R"}}, "R"),
         ({"language_info": {"name": ""}, "kernelspec": {"language": "R"}}, "R"),
     ],
 )

@@ -184,6 +184,10 @@ def test_workers_change_no_digest(
             "`mixture` has no effect without `segm",
         ),
         (lambda recipe: recipe["sources"][0].update(revision="main"), "a revision must be a commit"),
+        (
+            lambda recipe: recipe["segments"]["segments"][1].update(tokens=63),
+            "segment second has 63 tokens, fewer than a row of 64",
+        ),
     ],
 )
 def test_an_invalid_recipe_is_refused_by_key(change: Change, expected: str, hub: LoopbackHub, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import yaml
 from healing_build import DATASET
 from refusals import refusal
 
@@ -64,16 +63,6 @@ def test_inputs_are_patterns_below_one_folder(root: Path, inputs: list[str], fol
 def test_an_input_that_matches_nothing_is_named(root: Path) -> None:
     with pytest.raises(UsageError, match=r"a/\*.parquet: no file matches; correct the path, or quote the pattern"):
         folder_and_patterns(["a/x.jsonl", "a/*.parquet"], "**/*")
-
-
-def test_a_written_recipe_is_read_back(tmp_path: Path) -> None:
-    content = stage_a_recipe("notes", [NOTES], "normalized", refuse_licences=["gpl-3.0"])
-
-    recipe, path = write_new_recipe(StageARecipe, content, tmp_path, "stage-a", False)
-
-    assert path == tmp_path / "recipes" / "notes.yaml"
-    assert recipe.refuse_licences == ("gpl-3.0",)
-    assert yaml.safe_load(path.read_text(encoding="utf-8"))["sources"] == [NOTES]
 
 
 def test_a_recipe_that_its_class_refuses_is_not_written(tmp_path: Path) -> None:
