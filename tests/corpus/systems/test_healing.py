@@ -189,3 +189,10 @@ def test_a_split_is_not_built_from_a_replaced_snapshot(
     message = r"digest is sha256:.*, expected sha256:.*; the artifact was replaced; run the same command again"
     with pytest.raises(InputError, match=message):
         split.kind.build(split, Run(tmp_path, INLINE))
+
+
+def test_a_snapshot_needs_a_hub(healing_recipe: Recipes, tmp_path: Path) -> None:
+    target = healing_recipe("ab" * 20).fineweb_edu_snapshot()
+
+    with pytest.raises(ValueError, match="this run has no hub, which is needed for a snapshot"):
+        target.kind.build(target, Run(tmp_path, INLINE))

@@ -12,6 +12,10 @@ import sentencepiece
 from refusals import refusal
 from stage2_build import CODE, INLINE, Change, build, recipe_with, write_datasets
 
+from pipeline_assets.build.rows.row_stores import open_rows
+from pipeline_assets.build.rows.source_record import read_record
+from pipeline_assets.build.rows.source_row import format_place
+from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -260,3 +264,13 @@ def test_local_code_has_the_licence_of_its_repository_and_is_rebuilt(tmp_path: P
     assert tags == {"one/module.py": "mit", "two/module.py": "unknown"}
     for artifact in built.values():
         assert rebuild(artifact.folder, Run(tmp_path, INLINE), SYSTEMS.kinds).is_identical
+
+
+def test_a_traced_row_is_read_from_its_own_record(built: dict[str, Artifact], root: Path, files: HubFiles) -> None:
+    for source, role in (("web", "stage2/token_shards/web"), ("code", "stage2/token_shards/code")):
+        [traced, *_] = trace_row(open_rows(built[role].folder, SYSTEMS.kinds), 5)
+        row = traced.text.source.rows[0]
+        record = json.loads(read_record(row, files))
+
+        assert format_place(row) == f"row {row.row:,}"
+        assert record["text" if source == "web" else "content"] == traced.text.part.text
