@@ -22,7 +22,13 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile
 
 Source = Callable[..., SourceFile]
 RECIPE = LocalRecipe.model_validate({"source": "table", "domain": "web", "license_tag": "cc0-1.0"})
-COMPRESS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
 
 
 def read_rows(file: SourceFile, recipe: LocalRecipe = RECIPE) -> list[object]:

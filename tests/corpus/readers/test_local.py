@@ -113,7 +113,12 @@ json_values = st.recursive(
     max_leaves=6,
 )
 rows_lists = st.lists(st.fixed_dictionaries({"text": st.text(min_size=1), "extra": json_values}), max_size=8)
-COMPRESS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress, ".xz": lzma.compress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".xz": lzma.compress,
+}
 reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
