@@ -97,6 +97,13 @@ def test_init_shows_control_characters_in_names_of_columns_and_files(corpusmill:
     assert yaml.safe_load(written)["sources"][0]["columns"] == {"text": "my\ntext\x1b"}
 
 
+def test_init_uses_ids_that_repeat_only_with_equal_texts(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text('{"id": 1, "text": "One."}\n{"id": true, "text": "Two."}\n')
+    init = corpusmill("init", "mine", "--input", tmp_path, "--print")
+    assert yaml.safe_load(init.stdout)["sources"][0]["columns"] == {"text": "text"}
+
+
 def test_init_prints_guessed_text_columns(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "of rows"
     folder.mkdir()

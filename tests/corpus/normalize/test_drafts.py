@@ -10,6 +10,16 @@ from pipeline_assets.corpus.normalize.left_out import scan_hidden_entries
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 
 
+def test_digits_of_a_longer_number_in_a_path_are_not_a_dump_date(tmp_path: Path) -> None:
+    pages = tmp_path / "job-720190230155" / "AA"
+    pages.mkdir(parents=True)
+    (pages / "wiki_00").write_text('<doc id="1" url="?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n')
+
+    [draft], _ = draft_sources(SourceFolder(pages.parent, ("**/*",)), "pages")
+
+    assert ("dump_date" in draft.content, draft.content["license_tag"]) == (False, "cc-by-sa-4.0")
+
+
 @pytest.mark.parametrize(
     ("second", "columns"),
     [
@@ -47,3 +57,14 @@ def test_hidden_files_and_folders_are_listed_in_order_and_not_entered(tmp_path: 
     assert scan_hidden_entries(tmp_path) == (False, [".a", ".z/", "deep/.b", "deep/.c/"])
     (tmp_path / "deep" / "seen.md").touch()
     assert scan_hidden_entries(tmp_path)[0]
+
+
+def test_linked_folders_are_scanned_and_links_in_a_loop_are_not(tmp_path: Path) -> None:
+    (tmp_path / "input").mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "input" / "linked").symlink_to(tmp_path / "notes")
+    (tmp_path / "input" / "loop").symlink_to(tmp_path / "input")
+
+    assert scan_hidden_entries(tmp_path / "input") == (False, [])
+    (tmp_path / "notes" / "first.jsonl").touch()
+    assert scan_hidden_entries(tmp_path / "input") == (True, [])

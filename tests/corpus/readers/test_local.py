@@ -195,6 +195,7 @@ ENDINGS = ".jsonl, .ndjson, .ndjsonl, .json, .parquet, .csv, .tsv, .txt"
         ("a.odt", b"text\n", new_recipe(), UsageError, f"the file name must end with {ENDINGS}"),
         ("a.txt", b"text\n", new_recipe(), UsageError, "the document unit of text files is not set; set `text_unit`"),
         ("a.jsonl", b"PAR1....PAR1", new_recipe(), InputError, "the file is Parquet; rename it to end with .parquet"),
+        ("a.csv", b"body\na\n", new_recipe(), UsageError, "column `text` not found; the columns are body; set `col"),
         ("a.jsonl", b"{}\n", NO_COLUMNS, UsageError, "the text column is not set; set `columns` in the"),
     ],
 )

@@ -11,6 +11,7 @@ from refusals import refusal
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.spine.errors import InputError
 
 Source = Callable[..., SourceFile]
 
@@ -74,3 +75,12 @@ def test_two_columns_with_the_same_name_are_refused(source: Source, names: Licen
     assert refusal(lambda: row_group_runs(file, names, 1)) == (
         f"{file.path}: two columns have the name `text`; rename one of them"
     )
+
+
+def test_damaged_rows_are_an_error(source: Source) -> None:
+    content = bytearray(write_parquet(build_pages(1000), rows_per_group=1000))
+    content[40:400] = bytes(360)
+    (run,) = row_group_runs(source(bytes(content), "a.parquet"), TEXT, 1 << 30)
+
+    with pytest.raises(InputError, match=r"row groups 0 to 0 cannot be read \("):
+        list(parquet_rows(run))

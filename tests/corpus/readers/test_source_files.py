@@ -36,7 +36,18 @@ def test_files_are_sorted_by_name_and_have_sizes(root: Path) -> None:
     files = list_files(root, ["b.jsonl", "*.jsonl", "./a.jsonl"])
 
     assert files == [SourceFile(root / "a.jsonl", "a.jsonl", 7), SourceFile(root / "b.jsonl", "b.jsonl", 7)]
-    assert [file.name for file in list_files(root, ["notes [1].txt"])] == ["notes [1].txt"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("**/*.jsonl*", ["a.jsonl", "b.jsonl", "deep/a.jsonl.gz", "deep/er/c.jsonl"]),
+        ("deep/*", ["deep/a.jsonl.gz"]),
+        ("notes [1].txt", ["notes [1].txt"]),
+    ],
+)
+def test_one_star_matches_within_a_folder_and_two_stars_across(root: Path, pattern: str, names: list[str]) -> None:
+    assert [file.name for file in list_files(root, [pattern])] == names
 
 
 @pytest.mark.parametrize("pattern", ["*", "**/*", "deep/er/*", "deep/**/*.jsonl"])

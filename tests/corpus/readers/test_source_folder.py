@@ -140,3 +140,10 @@ def test_the_folder_of_a_manifest_moves_with_its_data_root(folder: SourceFolder,
     input_path = input_folder(Manifest("stage_a/raw", "notes", identity, [], provenance), Path("/moved"))
 
     assert input_path == SourceFolder(Path("/moved/notes"), folder.patterns)
+
+
+@pytest.mark.parametrize(("recipe", "provenance"), [({}, {"folder": "/x"}), ({"files": ["*"]}, {})])
+def test_an_incomplete_manifest_has_no_input_folder(recipe: dict[str, object], provenance: dict[str, object]) -> None:
+    identity = Identity(StageVersion("raw", 1), recipe, [], None, {}, {}, [])
+
+    assert input_folder(Manifest("stage_a/raw", "pages", identity, [], provenance), Path()) is None

@@ -85,7 +85,7 @@ WESTERN, JAPANESE, BOTH = "“é”", "①日本", "é日本"
             (f"<meta charset={label}>", "cp1252", WESTERN)
             for label in ("'iso-8859-1'", "latin1", "ISO8859-1", "us-ascii")
         ),
-        # A page whose charset can be found by its bytes is in neither of these.
+        # A page with a readable <meta> tag is in none of these encodings.
         *(
             (f"<meta charset={label}>", "utf-8", BOTH)
             for label in ("utf-16", "UTF-16LE", "utf-16be", "utf-32", "cp037")

@@ -103,6 +103,31 @@ def test_invalid_utf8_in_any_column_rejects_only_its_row(
     ]
 
 
+def test_rules_compare_invalid_utf8_before_its_row_is_rejected(
+    ingest: Ingest, read_docs: Read, read_rejects: Read
+) -> None:
+    snapshot = ingest(
+        {"a.parquet": pages(3, url=RAW.view(pa.string()))}, max_reject_fraction="0.5", rules=['url != "x"']
+    )
+
+    assert [document["doc_id"] for document in read_docs(snapshot)] == ["page-0"]  # the third has no url
+    assert [reject["reason"] for reject in read_rejects(snapshot)] == ["invalid_utf8"]
+
+
+@pytest.mark.parametrize("column", ["text", "id"])
+def test_texts_or_ids_of_other_types_are_rejects(
+    ingest: Ingest, read_docs: Read, read_rejects: Read, column: str
+) -> None:
+    numbers = pa.table({"text": ["One", "Two"], "id": ["one", "two"], column: [1, 2]})
+
+    snapshot = ingest({"a.parquet": pages(2), "b.parquet": numbers}, max_reject_fraction="0.5")
+
+    assert [document["doc_id"] for document in read_docs(snapshot)] == ["page-0", "page-1"]
+    assert read_rejects(snapshot) == [
+        {"file": "b.parquet", "row": row, "reason": "wrong_type", "detail": f"{column} is int"} for row in (0, 1)
+    ]
+
+
 def test_a_rule_drops_even_invalid_rows_and_counts_them_by_its_text(ingest: Ingest, read_docs: Read) -> None:
     table = pages(4, int_score=pa.array([2, 3, 5, None], pa.int64())).set_column(0, "text", [[None, "b", "c", "d"]])
 

@@ -9,6 +9,8 @@ from json_pages import PACKED, SECTION, Normalize, lines, pages
 from real_samples import some
 from stage_a_build import ledger, only, recipe_with
 
+from pipeline_assets.build.pins.source_pin import list_inputs
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
@@ -28,6 +30,20 @@ Read = Callable[[Artifact], list[dict[str, Any]]]
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each file give its share, however small."""
     monkeypatch.setattr(line_prefixes, "MIN_SHARE", {"documents": 1, "text_bytes": 1})
+
+
+def test_one_file_of_lines_is_listed_with_its_missing_bytes(
+    publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path
+) -> None:
+    content = lines(pages(0, 3))
+    commit = publish({"data/a.jsonl": content})
+    [raw, *_] = recipe_with(tmp_path, only("pages", **SECTION, files=["data/*"]), commit).targets()
+
+    listing = list_inputs(raw, Run(tmp_path / "data", RunSettings(workers=0), hub_files))
+
+    [entry] = listing.inputs
+    assert entry["name"].endswith(":data/a.jsonl") and listing.bytes_to_fetch is not None
+    assert [*listing.bytes_to_fetch.values()] == [len(content)]
 
 
 @pytest.mark.parametrize(
@@ -133,3 +149,21 @@ def test_a_plan_reads_only_the_first_hundred_rows_that_a_manifest_lists(
 
     assert plan.rows == 400
     assert 3 << 20 < without_cache.traffic.bytes < 5 << 20  # the first block, of 12 MB
+
+
+def test_a_file_in_several_blocks_is_compared_with_its_hash(
+    hub_source: Normalize, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_prefixes, "_FIRST_BLOCK_BYTES", 1000)
+    span_counts: list[int] = []
+    check = line_prefixes.check_file_hash
+    monkeypatch.setattr(
+        line_prefixes,
+        "check_file_hash",
+        lambda file, spans, where: (span_counts.append(len(spans)), check(file, spans, where)),
+    )
+
+    snapshot = hub_source({"data/a.json.gz": PACKED["json.gz"](lines(pages(0, 1000)))})
+
+    assert ledger(snapshot)["out"] == 1000
+    assert span_counts == [3]

@@ -1,5 +1,7 @@
 """Requests of a plan to the hub: the exact bytes, except those in the cache."""
 
+import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,7 +10,7 @@ from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, bytes_to_fetch, fetch_pieces, file_requests
+from pipeline_assets.corpus.snapshot.fetch import FetchedPiece, bytes_to_fetch, fetch_pieces, file_requests, plan_shards
 from pipeline_assets.corpus.snapshot.plan import SnapshotPlan, plan_snapshot
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.spine import durable
@@ -85,6 +87,18 @@ def test_bytes_fetched_with_the_footer_are_not_fetched_again(plan_sample: PlanSa
     assert [item.spans for item in local] == [sample.plan.tails["0.parquet"].spans] * 4
 
 
+def test_the_log_shows_a_rate_only_for_fetched_bytes(plan_sample: PlanSample, caplog: pytest.LogCaptureFixture) -> None:
+    sample = plan_sample(amount={"documents": 130})
+
+    with caplog.at_level(logging.INFO, "corpusmill"):
+        sample.fetch()
+        sample.fetch()
+
+    first, second = (message for message in caplog.messages if message.startswith("fetch "))
+    assert re.fullmatch(rf"fetch \w+: 3/3 row groups; {sample.sent_bytes() / 1e6:.1f} MB, [\d,.]+ MB/s", first)
+    assert re.fullmatch(r"fetch \w+: 3/3 row groups", second)
+
+
 def test_an_interrupted_download_lacks_only_its_remaining_bytes(plan_sample: PlanSample) -> None:
     sample = plan_sample(amount={"documents": 50})
     [request] = file_requests(sample.plan)
@@ -98,3 +112,22 @@ def test_an_interrupted_download_lacks_only_its_remaining_bytes(plan_sample: Pla
     sample.fetch()
 
     assert missing_bytes == sample.sent_bytes() == whole - 1000
+
+
+def test_a_kept_span_of_another_size_counts_as_missing(plan_sample: PlanSample) -> None:
+    sample = plan_sample(amount={"documents": 50})
+    whole = sample.missing_bytes()
+    [local] = sample.fetch()
+    kept = local.spans[0].path
+    kept.write_bytes(kept.read_bytes()[:-1])
+
+    assert sample.missing_bytes() == whole
+
+
+def test_shards_are_the_pieces_in_the_plans_order(plan_sample: PlanSample) -> None:
+    sample = plan_sample(amount={"documents": 320})
+
+    shards = plan_shards(sample.fetch(), 200_000)
+
+    assert [shard.name for shard in shards] == ["00000", "00001", "00002"]
+    assert [item.piece for shard in shards for item in shard.pieces] == sample.plan.pieces

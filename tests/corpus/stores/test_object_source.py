@@ -298,6 +298,18 @@ def test_a_name_outside_the_folder_is_never_written(
     assert [path for path in tmp_path.rglob("*outside*") if not path.is_relative_to(root / "object_cache")] == []
 
 
+def test_names_that_differ_only_by_a_folder_and_empty_objects_are_copied(server: ObjectServer, root: Path) -> None:
+    server.put("corpora/notes/c.jsonl", b"")
+    server.put("corpora/notes/c.jsonl.json/d.jsonl", to_lines("d", 3))
+
+    built = build(root)
+    server.requests.clear()
+
+    assert built["stage_a/normalized/notes"].manifest.identity.counts["documents"] == 93
+    assert digests(build(root)) == digests(built)
+    assert server.requests == []
+
+
 def test_a_pattern_without_a_match_is_reported_in_one_line(server: ObjectServer, root: Path) -> None:
     with pytest.raises(UsageError, match=r"s3://bucket/none: no object matches \*\*/\*.jsonl; correct `files`"):
         build(root, "s3://bucket/none")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import shutil
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -15,11 +16,12 @@ from hub_pools import pools
 from parallel_build import contents, write_set
 from refusals import refusal
 from stage2_build import DATASETS, recipe_content
-from stage_a_build import build, local_source, parse_recipe
+from stage_a_build import INLINE, build, local_source, parse_recipe
 from tiny_scoring import SCORES, build_rows, save_whole_model, scoring_recipe, write_pool
 
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.build.run import Run
+from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.systems.early_checks import check_scorer
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
@@ -219,7 +221,11 @@ def test_a_missing_gpu_is_an_error_before_the_build(tmp_path: Path, corpusmill: 
     assert not (tmp_path / "data/nemotron").exists()
 
 
-def test_missing_readers_of_files_are_errors_before_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_readers_of_files_are_errors_before_the_build_or_the_hashing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "corpusmill")
+
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
@@ -238,7 +244,11 @@ def test_missing_readers_of_files_are_errors_before_the_build(tmp_path: Path, mo
         return refusal(lambda: parse_recipe(*sources, **sections).check_prerequisites(tmp_path))
 
     assert "pypdf" in line(notes, pages) and "[office]" in line(notes, pages)
-    assert line(notes, site | {"domain": "a"}) == (
+    [raw, *_] = parse_recipe(site | {"domain": "a"}).targets()
+    before_hashing = refusal(lambda: raw.kind.build(raw, Run(tmp_path / "data", INLINE)), RetryableError)
+    assert caplog.messages == []
+    assert line(notes, site | {"domain": "a"}) == before_hashing
+    assert before_hashing == (
         f"{tmp_path}/site.7z: reading a .7z needs py7zr; in the project's folder run "
         ".venv/bin/python -m pip install -c constraints.txt -e '.[stackexchange]', or unpack the archive"
     )

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answer_faults import ALWAYS, Fault, FaultKind
+from faulty_hub import FaultyHub
 from parallel_build import DATASET, INLINE, SIZES, build, contents, from_folder, from_hub, pairs, write_hub, write_set
 from real_samples import some
 from refusals import refusal
@@ -24,7 +26,7 @@ from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, read_sample
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.parallel_text import TOKEN_CACHE, ParallelRecipe, pairs_are_those_of_the_sample
 from pipeline_assets.systems.registry import SYSTEMS
@@ -59,6 +61,26 @@ def built(hub: LoopbackHub, files: HubFiles, root: Path) -> dict[str, Artifact]:
 
 def read_uids(built: dict[str, Artifact]) -> list[str]:
     return [pair.uid for pair in read_sample(built["parallel_text/sample"].path(SAMPLE_FILE)).pairs]
+
+
+def test_a_pin_with_a_wrong_hash_is_not_sealed(tmp_path: Path) -> None:
+    write_hub(tmp_path / "hub")
+    with FaultyHub(tmp_path / "hub") as faulty:
+        files = HubFiles(tmp_path / "root" / "hub_cache", endpoint=faulty.endpoint, tries=2, wait_s=0.01)
+        content = from_hub(faulty.commits()[DATASET])
+        faulty.inject(Fault(FaultKind.WRONG_BYTES, f"/api/datasets/{DATASET}/tree/*", ALWAYS))
+        with pytest.raises(InputError, match=r"the hub has [0-9a-f]{64} of \d+ bytes, the listing has sha256:"):
+            build(content, tmp_path / "root", files)
+        assert not [*(tmp_path / "root").rglob("manifest.json")]
+
+        faulty.inject()
+        with pytest.raises(RetryableError, match=r"but the hub has not; run again to fetch the listing"):
+            build(content, tmp_path / "root", files)
+        assert build(content, tmp_path / "root", files).keys() == {
+            "parallel_text/raw",
+            "parallel_text/sample",
+            "parallel_text/token_cache",
+        }
 
 
 def test_pairs_name_their_source_rows_and_the_ledger_adds_up(built: dict[str, Artifact]) -> None:

@@ -17,6 +17,7 @@ from pipeline_assets.build.rows.source_record import read_record
 from pipeline_assets.build.rows.source_row import format_place
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.sealed_shards import rows_by_shard
@@ -229,6 +230,19 @@ def test_a_model_with_an_unexpected_hash_fails_before_any_shard(
 
     wrong = recipe_with(tmp_path, hub.commits(), lambda recipe: recipe["tokenizer"].update(expected_sha256="0" * 64))
     assert wrong.target("stage2/tokenizer").state(tmp_path)[0] == "failed"
+
+
+def test_only_a_gated_source_fails_and_its_terms_page_is_named(tmp_path: Path) -> None:
+    write_datasets(tmp_path / "hub")
+    (tmp_path / "hub" / "datasets" / CODE / ".gated").touch()
+    with LoopbackHub(tmp_path / "hub") as hub:
+        recipe = recipe_with(tmp_path, hub.commits())
+        run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", endpoint=hub.endpoint, tries=1))
+        message = refusal(lambda: list(run_targets(recipe.targets(), run, keep_going=True)))
+
+    assert f"accept the terms on {hub.endpoint}/datasets/{CODE}" in message
+    for source in ("web", "pages"):  # everything else depends on code
+        assert recipe.target("stage2/filtered", source).is_up_to_date(tmp_path)
 
 
 def test_a_corpus_without_a_known_licence_is_refused(tmp_path: Path) -> None:
