@@ -21,7 +21,6 @@ every_way = pytest.mark.parametrize(
     [INLINE, ONE, TWO, SPAWNED],
     ids=["here", "one forked", "two forked", "two spawned"],
 )
-in_workers = pytest.mark.parametrize("settings", [ONE, TWO], ids=["one worker", "two workers"])
 
 
 def run(work: Work[Words], building: StagingDir, settings: RunSettings, shards: list[Words] = ENGLISH) -> list[Receipt]:

@@ -136,15 +136,8 @@ def test_edited_manifest_is_refused(folder: Path) -> None:
 def test_path_without_an_artifact_is_refused(folder: Path, name: str, what: str) -> None:
     missing = folder.parent / name
 
+    assert read_manifest(missing) is None
     assert refusal(lambda: require_manifest(missing)) == f"{missing}: {what}; pass the folder of a finished artifact"
-
-
-def test_path_without_a_sealed_artifact_has_no_manifest(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    assert read_manifest(tmp_path) is None
-    assert read_manifest(tmp_path / "missing") is None
-    assert read_manifest(tmp_path / "file") is None
 
 
 def test_artifact_with_another_digest_does_not_open(folder: Path) -> None:
@@ -168,6 +161,7 @@ def test_files_of_members_are_verified_with_their_artifact(dataset: Path) -> Non
 
     results = list(verify(open_artifact(dataset)))
 
+    assert open_artifact(dataset).members() == [open_artifact(dataset / name).manifest for name in ("train", "valid")]
     assert list_paths(results) == [f"{member}/parts/{part}.txt" for member in ("train", "valid") for part in "abc"]
     assert [item.path for item in results if isinstance(item, Damage)] == ["valid/parts/c.txt"]
 
@@ -180,11 +174,6 @@ def test_missing_or_replaced_member_is_found(dataset: Path) -> None:
 
     assert missing == [Damage("valid", f"digest is missing, sealed with {sealed}")]
     assert find_damages(dataset) == [Damage("valid", f"digest is {actual}, sealed with {sealed}")]
-
-
-def test_members_are_the_folders_named_in_the_manifest_in_order(dataset: Path, folder: Path) -> None:
-    assert open_artifact(folder).members() == []
-    assert open_artifact(dataset).members() == [open_artifact(dataset / name).manifest for name in ("train", "valid")]
 
 
 def test_edited_manifest_of_a_member_is_damage_and_hides_no_other_damage(dataset: Path) -> None:

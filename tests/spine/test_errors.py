@@ -14,10 +14,6 @@ def test_error_text_is_place_then_problem_then_fix() -> None:
     assert str(error) == "data/a.bin: has 3 bytes, sealed with 4; rebuild it"
 
 
-def test_usage_error_is_an_input_error() -> None:
-    assert issubclass(UsageError, InputError)
-
-
 @pytest.mark.parametrize("kind", [InputError, UsageError])
 def test_error_is_unchanged_by_pickling(kind: type[InputError]) -> None:
     error = kind("`near.threshold` must be <= 1, got 2", RecipeKey("near.threshold"), "correct `near.threshold`")

@@ -37,7 +37,7 @@ from word_stage import MANY, read_parts
 
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.opening import open_staging_dir
-from pipeline_assets.spine.ray_engine import disconnect
+from pipeline_assets.spine.ray_engine import _discard_stderr, disconnect
 from pipeline_assets.spine.staging import StagingDir
 
 ENGINES = [pytest.param(name, marks=pytest.mark.slow) if name == "ray" else name for name in NAMES]
@@ -222,6 +222,18 @@ def test_failed_local_start_of_ray_names_no_address(building: StagingDir, monkey
             "Ray: it did not start on this machine: The node timed out; "
             "run it again, with fewer workers or without --engine ray"
         )
+
+
+def test_stderr_is_restored_after_ray_connects_and_no_descriptor_leaks(capfd: pytest.CaptureFixture[str]) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    with pytest.raises(ConnectionError), _discard_stderr():
+        os.write(2, b"a try to connect\n")
+        raise ConnectionError
+    os.write(2, b"an error\n")
+
+    assert capfd.readouterr().err == "an error\n"
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.slow

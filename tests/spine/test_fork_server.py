@@ -19,7 +19,6 @@ from word_artifact import (
     hoard,
     kill_the_server_once,
     load,
-    refuse_to_load,
     write_unflushed,
     write_where,
     write_words,
@@ -46,11 +45,13 @@ def read_notes(receipts: list[Receipt], name: str) -> list[object]:
     return [receipt.notes[name] for receipt in receipts]
 
 
-def test_stage_data_is_loaded_once_in_another_process_for_all_workers(building: StagingDir) -> None:
+def test_stage_data_is_loaded_once_in_another_process_for_all_workers_and_stages(building: StagingDir) -> None:
     receipts = run(write_where, building, load, workers=3)
+    later = list(run_stage("write again", write_where, ENGLISH, building, RunSettings(3), load))
 
     [loaders] = {tuple(loaded) for loaded in read_notes(receipts, "loaded")}  # type: ignore[call-overload]
     assert len(loaders) == 1
+    assert {process for receipt in later for process in receipt.notes["loaded"]} == {*loaders}  # type: ignore[attr-defined]
     assert loaders[0] not in {os.getpid(), *read_notes(receipts, "process")}
     assert len(set(read_notes(receipts, "process"))) == 3
     assert word_artifact.LOADED == []
@@ -87,16 +88,6 @@ def test_server_ends_with_its_parent_though_another_fork_is_alive(building: Stag
     os.waitpid(child, 0)
     os.close(reader)
     assert server.exitcode == 0
-
-
-def test_one_process_serves_all_stages(building: StagingDir) -> None:
-    first, second = (
-        list(run_stage(stage, write_where, ENGLISH, building, RunSettings(2), load))
-        for stage in ("write", "write again")
-    )
-
-    loaders = {process for receipt in (*first, *second) for process in receipt.notes["loaded"]}  # type: ignore[attr-defined]
-    assert len(loaders) == 1
 
 
 def test_concurrent_stages_run_only_their_own_work(building: StagingDir) -> None:
@@ -148,11 +139,6 @@ def test_peak_memory_includes_workers(building: StagingDir, monkeypatch: pytest.
     run(hoard, building, load, FEW[:1], workers=1)
 
     assert peak_memory_bytes() >= 256 << 20
-
-
-def test_input_error_of_loading_arrives_unchanged(building: StagingDir) -> None:
-    assert refusal(lambda: run(write_words, building, refuse_to_load)) == "here: there is no tokenizer; bring one"
-    assert children() == []
 
 
 def test_bug_in_loading_has_its_traceback(building: StagingDir) -> None:

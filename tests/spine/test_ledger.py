@@ -1,13 +1,34 @@
-"""Rejects above the limit stop a build."""
+"""Rejects name file, row and reason, and stop a build above the limit."""
+
+from dataclasses import replace
 
 import pytest
 from refusals import refusal
 
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import check_rejects
-from pipeline_assets.spine.rejects import Reject
+from pipeline_assets.spine.rejects import Reject, summarize_reasons
 
 REJECTS = [Reject("a.parquet", row, "empty_text") for row in range(7)]
+
+
+def test_reject_text_is_file_row_reason_and_detail_and_json_has_every_field() -> None:
+    plain, detailed = Reject("a.parquet", 3, "no_text"), Reject("a.parquet", 3, "invalid_utf8", "0xff at byte 12")
+
+    assert str(plain) == "a.parquet row 3: no_text"
+    assert str(detailed) == "a.parquet row 3: invalid_utf8 (0xff at byte 12)"
+    assert plain.to_json() == {"file": "a.parquet", "row": 3, "reason": "no_text", "detail": ""}
+
+
+@pytest.mark.parametrize(("letters", "times"), [(20, 3), (21, 1)])
+def test_long_detail_is_shown_once(letters: int, times: int) -> None:
+    rejects = [replace(reject, detail="a" * letters) for reject in REJECTS[:3]]
+
+    reasons, examples = summarize_reasons(rejects)
+
+    assert reasons == "3 empty_text"
+    assert examples.count("a" * letters) == times
+    assert examples.endswith("; a.parquet row 2: empty_text" + f" ({'a' * 20})" * (letters == 20))
 
 
 @pytest.mark.parametrize(

@@ -110,22 +110,12 @@ def test_lone_surrogate_is_refused_because_utf8_cannot_encode_it(value: object) 
 
 
 @given(values, st.randoms())
-def test_equal_values_have_equal_bytes_for_any_order_of_keys(value: object, generator: random.Random) -> None:
-    other = reorder_keys(value, generator)
+def test_only_equal_values_have_equal_bytes_which_a_json_reader_reads(value: object, generator: random.Random) -> None:
+    written = canonical_json(value)
 
-    assert canonical_json(other) == canonical_json(value)
-
-
-@given(values)
-def test_canonical_json_is_read_back_by_a_json_reader(value: object) -> None:
-    assert json.loads(canonical_json(value)) == value
-
-
-@given(values, values)
-def test_different_values_have_different_bytes(first: object, second: object) -> None:
-    is_same = json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
-
-    assert (canonical_json(first) == canonical_json(second)) == is_same
+    assert canonical_json(reorder_keys(value, generator)) == written
+    assert json.loads(written) == value
+    assert json.dumps(json.loads(written), sort_keys=True) == json.dumps(value, sort_keys=True)  # 1 is not true
 
 
 def edit_manifest(change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -203,26 +193,21 @@ def test_digest_is_independent_of_storage_name_and_provenance(other: Manifest) -
     assert other.digest == MANIFEST.digest
 
 
-def test_edited_identity_is_refused_with_both_digests() -> None:
-    error = refusal(edit_manifest(lambda value: value["identity"]["counts"].update(documents=1_000_000)))
-
-    actual = replace(IDENTITY, counts={**IDENTITY.counts, "documents": 1_000_000}).digest
-    assert error.what == f"digest is {IDENTITY.digest}, its identity has {actual}"
-    assert error.fix == "the manifest was edited; restore it, or run its recipe with --replace"
-
-
 @pytest.mark.parametrize(
-    "change",
+    ("change", "what"),
     [
-        lambda value: value.update(digest="sha256:00"),
-        lambda value: value["identity"]["recipe"].update(rows=11),
-        lambda value: value["identity"]["files"].pop(),
-        lambda value: value["identity"].update(recipe_sha256="00"),
+        (lambda value: value.update(digest="sha256:00"), f"digest is sha256:00, its identity has {IDENTITY.digest}"),
+        (lambda value: value["identity"]["counts"].update(documents=1), f"digest is {IDENTITY.digest}, its identity"),
+        (lambda value: value["identity"]["files"].pop(), f"digest is {IDENTITY.digest}, its identity has sha256:"),
+        (lambda value: value["identity"].update(recipe_sha256="00"), ""),
     ],
 )
-def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
+def test_any_edit_of_the_identity_or_its_digests_is_refused(
+    change: Callable[[dict[str, Any]], object], what: str
+) -> None:
     error = refusal(edit_manifest(change))
 
+    assert error.what.startswith(what)
     assert error.fix == "the manifest was edited; restore it, or run its recipe with --replace"
 
 
@@ -231,33 +216,21 @@ def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[di
     [
         (lambda value: value["identity"]["counts"].update(documents=0.5), "Expected `int | object`, got `float`"),
         (lambda value: value["identity"]["counts"].update(documents=-1), "Expected `int` >= 0"),
-        (lambda value: value["identity"]["counts"].update(ledger=[]), "Expected `object`, got `array`"),
-        (lambda value: value["identity"]["counts"].update(documents=float("nan")), "invalid JSON (JSON is malformed"),
         (lambda value: value["identity"]["counts"].update(words=0.5), "canonical JSON contains only dicts with text"),
         (lambda value: value["identity"]["counts"].update(words=1 << 64), "a number has more than 64 bits"),
         (lambda value: value["identity"]["files"][0].update(path="\ud800"), "invalid JSON ("),
         (lambda value: value["identity"]["files"][0].update(path="a\0b"), "Expected `str` matching regex"),
         (lambda value: value["identity"]["files"][0].update(rows="9"), "Expected `int`, got `str`"),
-        (lambda value: value["identity"]["files"].append(None), "Expected `object`, got `null`"),
         (lambda value: value["identity"]["inputs"][0].pop("digest"), "Object missing required field `digest`"),
         (lambda value: value["identity"]["inputs"][0].update(digest="../.."), "Expected `str` matching regex"),
         (lambda value: value["identity"]["inputs"][0].update(member="../raw"), "Expected `str` matching regex"),
         (lambda value: value["identity"].update(note=1), "Object contains unknown field `note`"),
-        (lambda value: value["identity"].update(recipe=[]), "Expected `object`, got `array`"),
-        (lambda value: value.update(identity=[]), "Expected `object`, got `array`"),
-        (lambda value: value.update(name=0.5), "Expected `str`, got `float`"),
-        (lambda value: value.update(storage={"a": 1}), "Expected `array`, got `object`"),
         (lambda value: value["storage"][0].update(bytes=True), "Expected `int`, got `bool`"),
-        (lambda value: value["storage"][0].pop("sha256"), "Object missing required field `sha256`"),
-        (lambda value: value.update(provenance=[]), "Expected `object`, got `array`"),
         (lambda value: value["provenance"].update(builder="7"), "Expected `int`, got `str`"),
         (lambda value: value["provenance"].update(seconds=float("inf")), "invalid JSON ("),
-        (lambda value: value["provenance"].update(seconds="long"), "Expected `float`, got `str`"),
         (lambda value: value["provenance"].update(seconds_of=[]), "Expected `object`, got `array`"),
         (lambda value: value["provenance"].update(peak_memory_bytes="x"), "Expected `int | null`, got `str`"),
         (lambda value: value.pop("digest"), "Object missing required field `digest`"),
-        (lambda value: value["identity"].pop("recipe_sha256"), "Object missing required field `recipe_sha256`"),
-        (lambda value: value["identity"].pop("tokenizer"), "Object missing required field `tokenizer`"),
         (lambda value: value.clear(), "Object missing required field `schema`"),
     ],
 )
@@ -266,6 +239,12 @@ def test_invalid_manifest_is_refused_with_a_reason(change: Callable[[dict[str, A
 
     assert error.what.startswith(f"not a valid manifest: {problem}")
     assert error.fix == "rebuild the artifact"
+
+
+def test_another_schema_is_refused_with_both_names() -> None:
+    error = refusal(edit_manifest(lambda value: value.update(schema="corpusmill/manifest/2")))
+
+    assert error.what == "the schema is 'corpusmill/manifest/2', but this program reads 'corpusmill/manifest/1'"
 
 
 def test_missing_key_is_an_error_when_it_is_read() -> None:
@@ -286,13 +265,6 @@ def test_truncated_manifest_is_refused() -> None:
 
     for length in range(len(data) - 2):
         refusal(data[:length])
-
-
-def test_another_schema_is_refused_with_both_names() -> None:
-    error = refusal(edit_manifest(lambda value: value.update(schema="corpusmill/manifest/2")))
-
-    assert error.what == "the schema is 'corpusmill/manifest/2', but this program reads 'corpusmill/manifest/1'"
-    assert error.fix == "rebuild the artifact"
 
 
 def test_seal_is_intact_only_for_the_written_bytes() -> None:

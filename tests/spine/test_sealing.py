@@ -79,19 +79,6 @@ def test_recovered_seal_has_the_same_permissions(target: Path, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("_umask")
-def test_sealing_in_place_sets_the_same_permissions(target: Path) -> None:
-    target.mkdir()
-    build(target / "train")
-
-    identity = Identity(StageVersion("join", 1), {}, [], None, {}, {}, [])
-    seal_in_place(target, Manifest("words/dataset", "words", identity, [], {}))
-
-    modes = read_modes(target)
-    assert (modes["."], modes["manifest.json"]) == (0o755, 0o444)
-    assert read_modes(target / "train") == SEALED
-
-
-@pytest.mark.usefixtures("_umask")
 def test_group_of_a_shared_folder_can_replace_sealed_artifacts(target: Path) -> None:
     target.parent.chmod(0o2775)
 
@@ -209,7 +196,8 @@ def test_empty_folder_is_replaced(target: Path) -> None:
     assert is_whole(target)
 
 
-def test_sealing_in_place_writes_only_the_manifest(target: Path) -> None:
+@pytest.mark.usefixtures("_umask")
+def test_sealing_in_place_writes_only_the_manifest_and_sets_the_same_permissions(target: Path) -> None:
     member = build(target / "train")
     inputs = [{"name": "train", "digest": member.manifest.digest, "member": "train"}]
     identity = Identity(StageVersion("join", 1), {}, inputs, None, {}, {}, [])
@@ -218,19 +206,11 @@ def test_sealing_in_place_writes_only_the_manifest(target: Path) -> None:
     artifact = seal_in_place(target, Manifest("words/dataset", "words", identity, [], {"host": "here"}))
 
     assert files_in(target).keys() - before.keys() == {"manifest.json"}
+    modes = read_modes(target)
+    assert (modes["."], modes["manifest.json"]) == (0o755, 0o444)
+    assert read_modes(target / "train") == SEALED
     assert artifact.manifest.provenance == {"host": "here", "builder": 1}
     assert is_whole(target)
-
-
-def test_partly_removed_leftover_is_cleaned_up(target: Path) -> None:
-    build(target)
-    half_removed = target.with_name(".words.building.7")
-    (half_removed / "parts").mkdir(parents=True)
-    (half_removed / "parts" / "a.txt").write_text("UN\n")
-
-    build(target, {"second": "plan"})
-
-    assert list_siblings(target) == [".words.lock", "words"]
 
 
 def test_artifact_is_restored_after_a_crash_between_the_renames(target: Path) -> None:

@@ -13,12 +13,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+import zstandard
 
 from pipeline_assets.spine.bars import end_bars, label_bars
 from pipeline_assets.spine.gc_pause import pause_gc
+from pipeline_assets.spine.machine_memory import memory_bytes
 from pipeline_assets.spine.progress import Progress
-from pipeline_assets.spine.provenance import ProvenanceRecorder, git_sha, library_versions
+from pipeline_assets.spine.provenance import ProvenanceRecorder, git_sha
 from pipeline_assets.spine.usage import folder_bytes
 
 MB = 1 << 20
@@ -35,6 +38,22 @@ def test_peak_memory_is_that_of_the_largest_process_also_after_its_release(work:
     before, after = map(int, process.stdout.split())
 
     assert 56 * MB < after - before < 80 * MB
+
+
+@pytest.mark.parametrize("text", ["max\n", "9223372036854771712\n", "", None])
+def test_memory_of_the_machine_counts_without_a_lower_limit(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "memory.max"
+    if text is not None:
+        file.write_text(text)
+
+    assert memory_bytes([file]) == memory_bytes([]) > 1 << 20
+
+
+def test_lowest_memory_limit_of_a_container_counts(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("2000000\n")
+    (tmp_path / "memory.limit_in_bytes").write_text("1000000\n")
+
+    assert memory_bytes([tmp_path / "memory.max", tmp_path / "memory.limit_in_bytes"]) == 1_000_000
 
 
 def test_file_with_several_names_counts_once(tmp_path: Path) -> None:
@@ -58,8 +77,7 @@ def test_outermost_gc_pause_enables_the_collector_also_after_an_error() -> None:
     assert gc.isenabled()
 
 
-def test_provenance_has_time_host_versions_and_run_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProvenanceRecorder, "command", None)  # earlier tests of this process may have set it
+def test_provenance_has_time_host_versions_and_run_settings() -> None:
     recorder = ProvenanceRecorder()
 
     record = recorder.provenance({"workers": 2})
@@ -67,18 +85,10 @@ def test_provenance_has_time_host_versions_and_run_settings(monkeypatch: pytest.
     known = ["cpu_seconds", "git_sha", "host", "libraries", "platform", "python"]
     assert sorted(record) == [*known, "run_settings", "seconds", "started_at_utc"]
     assert record["run_settings"] == {"workers": 2}
+    assert record["libraries"].items() >= {"pyarrow": pa.__version__, "zstandard": zstandard.__version__}.items()
     assert record["seconds"] >= 0
     assert datetime.datetime.fromisoformat(record["started_at_utc"]).utcoffset() == datetime.timedelta(0)
     assert json.loads(json.dumps(record)) == record
-
-
-def test_versions_of_libraries_that_affect_bytes_are_recorded() -> None:
-    import pyarrow
-    import zstandard
-
-    versions = library_versions()
-
-    assert (versions["pyarrow"], versions["zstandard"]) == (pyarrow.__version__, zstandard.__version__)
 
 
 @pytest.mark.parametrize("variable", ["GIT_DIR", "PATH"], ids=["outside a checkout", "without git"])

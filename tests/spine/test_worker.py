@@ -1,6 +1,5 @@
 """Ends of worker processes, none of which outlives its build."""
 
-import contextlib
 import multiprocessing
 import os
 import select
@@ -12,25 +11,12 @@ from pathlib import Path
 import pytest
 import word_artifact
 from word_artifact import ENGLISH, Words, write_words
-from word_stage import MANY, TWO, children, in_workers
+from word_stage import MANY, TWO, children
 
-from pipeline_assets.spine.engine import RunSettings, run_stage
+from pipeline_assets.spine.engine import run_stage
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.worker import ShardJob, serve
-
-
-@in_workers
-def test_caller_that_stops_early_wastes_little_and_leaves_no_process(
-    building: StagingDir, settings: RunSettings
-) -> None:
-    with contextlib.closing(run_stage("write", write_words, MANY, building, settings)) as receipts:
-        next(receipts)
-        next(receipts)
-
-    assert children() == []
-    assert building.read_receipt("write", "001") is not None
-    assert building.read_receipt("write", "020") is None
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
