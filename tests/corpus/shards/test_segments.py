@@ -111,23 +111,26 @@ def test_no_row_is_in_two_segments_and_shares_are_exact(
     }
 
 
-def test_a_corpus_with_too_few_rows_is_refused(corpora: dict[str, Artifact], tmp_path: Path) -> None:
-    segments = [*TWO_SEGMENTS, {"name": "third", "tokens": 100, "weights": {"a": "0.5", "b": "0.5"}}]
+@pytest.mark.parametrize(
+    ("segment", "message"),
+    [
+        (
+            {"tokens": 100, "weights": {"a": "0.5", "b": "0.5"}},
+            "segment x needs 48 tokens of b, and only 40 are unused; request fewer tokens, or give b less weight",
+        ),
+        (
+            {"tokens": 3, "weights": {"a": "1"}},
+            "segment x has 3 tokens, fewer than a row of 4; request at least one row",
+        ),
+        ({"tokens": 8, "weights": {"c": "1"}}, "segment x names the unknown corpus c; known corpora: a, b"),
+    ],
+)
+def test_segments_that_the_corpora_cannot_fill_are_refused(
+    corpora: dict[str, Artifact], tmp_path: Path, segment: dict[str, Any], message: str
+) -> None:
+    line = refusal(lambda: seal(tmp_path, corpora, [*TWO_SEGMENTS, {"name": "x"} | segment]), UsageError)
 
-    line = refusal(lambda: seal(tmp_path, corpora, segments), UsageError)
-
-    assert line == (
-        "segments: segment third needs 48 tokens of b, and only 40 are unused; "
-        "request fewer tokens, or give b less weight"
-    )
-
-
-def test_too_short_segments_and_unknown_corpora_are_refused(corpora: dict[str, Artifact], tmp_path: Path) -> None:
-    line = refusal(lambda: seal(tmp_path, corpora, [{"name": "x", "tokens": 3, "weights": {"a": "1"}}]), UsageError)
-    assert line == "segments: segment x has 3 tokens, fewer than a row of 4; request at least one row"
-
-    line = refusal(lambda: seal(tmp_path, corpora, [{"name": "x", "tokens": 8, "weights": {"c": "1"}}]), UsageError)
-    assert line == "segments: segment x names the unknown corpus c; known corpora: a, b"
+    assert line == f"segments: {message}"
 
 
 def test_corpora_with_unequal_row_lengths_are_refused(corpora: dict[str, Artifact], tmp_path: Path) -> None:
@@ -144,7 +147,6 @@ def test_corpora_with_unequal_row_lengths_are_refused(corpora: dict[str, Artifac
         ([], "at least 1 item"),
         ([TWO_SEGMENTS[0], TWO_SEGMENTS[0]], "there are two segments first; give each its own name"),
         ([TWO_SEGMENTS[0] | {"weights": {"a": "0.5", "b": "0.4"}}], "weights must sum to 1, got 0.9"),
-        ([TWO_SEGMENTS[0] | {"weights": {"a": "0.5"}}], "weights must sum to 1, got 0.5"),
         ([TWO_SEGMENTS[0] | {"tokens": 0}], "greater than or equal to 1"),
     ],
 )

@@ -18,6 +18,8 @@ from pipeline_assets.corpus.tokens.families import load_tokenizer
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lineage import Lineage
 
+EXPECTED = "expected uint16 of shape (5, 16) in C order"
+
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Path) -> TokenShards:
@@ -102,17 +104,11 @@ def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-2]), "has 286 bytes, sealed with 288; restore the file"),
         (Path.unlink, "the file is missing; restore the file or rebuild the set"),
-        (
-            lambda path: np.save(path, np.zeros((5, 16), "<i2")),
-            "expected uint16 of shape (5, 16) in C order, got int16 of shape (5, 16) in C order with 288 bytes",
-        ),
-        (
-            lambda path: np.save(path, np.zeros((16, 5), "<u2")),
-            "expected uint16 of shape (5, 16) in C order, got uint16 of shape (16, 5) in C order with 288 bytes",
-        ),
+        (lambda path: np.save(path, np.zeros((5, 16), "<i2")), f"{EXPECTED}, got int16 of shape (5, 16) in C order"),
+        (lambda path: np.save(path, np.zeros((16, 5), "<u2")), f"{EXPECTED}, got uint16 of shape (16, 5) in C order"),
         (
             lambda path: np.save(path, np.zeros((5, 16), "<u2", "F")),
-            "expected uint16 of shape (5, 16) in C order, got uint16 of shape (5, 16) in F order with 288 bytes",
+            f"{EXPECTED}, got uint16 of shape (5, 16) in F order with 288 bytes",
         ),
         (lambda path: path.write_bytes(b"x" * 288), "not an array"),
     ],
@@ -127,4 +123,3 @@ def test_a_damaged_shard_is_named(
     line = refusal(lambda: open_shards(path.parent), InputError)
 
     assert line.startswith(f"{path}: {message}")
-    assert "expected uint16 of shape (5, 16)" in line or " of shape " not in message
