@@ -6,12 +6,12 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_results import Corpusmill
+from crash_points import kill_at
 from marked_rows import build, built_sources, forget_ids, marker, markers, row_text, rows, run_forget, run_in, sources
 from stage_a_build import local_source, only, parse_recipe, recipe_with
 from stage_a_sources import SITES, write_sources
@@ -160,31 +160,20 @@ def test_a_source_row_is_forgotten_by_its_id_and_text(tmp_path: Path) -> None:
     assert ([row["id"] for row in answer["rows"]], answer["added"]) == (["note_7"], 2)
 
 
-def test_a_document_with_a_numbered_id_is_forgotten_by_its_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_numbered", [True, False], ids=["by its text", "with all that its id shows"])
+def test_a_document_with_a_repeated_id_is_forgotten(tmp_path: Path, is_numbered: bool) -> None:
     lines = [{"text": row_text(n % 3)} for n in range(5)]
     recipe = parse_recipe(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
     root = tmp_path / "data"
     build(recipe, run_in(root))
-    known = [row_id for row_id in markers(recipe, root) if row_id.endswith("#2")]
+    numbered, *others = [row_id for row_id in markers(recipe, root) if row_id.endswith("#2")]
+    plain = numbered.removesuffix("#2")
 
-    forget_ids(root, known[:1])
+    answer = forget_ids(root, [numbered if is_numbered else plain])
     build(recipe, run_in(root, replace=True))
 
-    folder = root / "stage_a/mixed/normalized/notes"
-    assert len(known) == 2 and open_artifact(folder).manifest.identity.counts["ledger"]["dropped"] == {"forgotten": 2}
-
-
-def test_the_search_shows_all_rows_that_a_repeated_id_removes(tmp_path: Path) -> None:
-    lines = [{"text": row_text(n % 3)} for n in range(5)]
-    recipe = parse_recipe(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
-    root = tmp_path / "data"
-    build(recipe, run_in(root))
-    numbered = next(row_id for row_id in markers(recipe, root) if row_id.endswith("#2"))
-
-    answer = forget_ids(root, [numbered.removesuffix("#2")])
-    build(recipe, run_in(root, replace=True))
-
-    assert {row["id"] for row in answer["rows"]} == {numbered, numbered.removesuffix("#2")}
+    assert len(others) == 1
+    assert {row["id"] for row in answer["rows"]} == ({numbered} if is_numbered else {numbered, plain})
     folder = root / "stage_a/mixed/normalized/notes"
     assert open_artifact(folder).manifest.identity.counts["ledger"]["dropped"] == {"forgotten": 2}
 
@@ -247,7 +236,7 @@ def test_a_crash_while_entries_are_added_leaves_all_or_none(tmp_path: Path) -> N
         root = tmp_path / str(step)
         root.mkdir()
         add_entries(root, values[:1], "r", "2026-11-26")
-        if not dies_at(step, lambda root=root: add_entries(root, values, "r", "2026-11-26")):
+        if kill_at(step, lambda root=root: add_entries(root, values, "r", "2026-11-26")) is None:
             break
         stored = len(read_removal_list(root).entries)
         outcomes.add(stored)
@@ -255,26 +244,6 @@ def test_a_crash_while_entries_are_added_leaves_all_or_none(tmp_path: Path) -> N
         assert add_entries(root, values, "r", "2026-11-26") == 3 - stored
         assert len(read_removal_list(root).entries) == 3
     assert outcomes == {1, 3}
-
-
-def dies_at(step: int, action: Callable[[], object]) -> bool:
-    """Run an action, killed before a disk operation; return False if it has fewer."""
-
-    class Killed(BaseException): ...
-
-    counted = itertools.count(1)
-
-    def failpoint(kind: str, path: Path) -> None:
-        if next(counted) == step:
-            raise Killed
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(durable, "failpoint", failpoint)
-        try:
-            action()
-        except Killed:
-            return True
-    return False
 
 
 def test_wrong_use_is_refused(tmp_path: Path) -> None:
@@ -313,13 +282,6 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
         forget(data=root)
 
 
-def test_ids_are_read_without_byte_order_mark_and_space(tmp_path: Path) -> None:
-    root, _ = built_sources(tmp_path, "notes")
-    ids = tmp_path / "ids.txt"
-    ids.write_bytes(b"\xef\xbb\xbfnote_7\r\n\tnote_8 \r\n  \r\n")
-    assert [row["id"] for row in run_forget(root, ids=ids)["rows"]] == ["note_7", "note_8"]
-
-
 @pytest.mark.slow
 def test_killed_build_resumes_to_equal_bytes(tmp_path: Path) -> None:
     recipe = sources(tmp_path / "in", "notes")
@@ -329,7 +291,7 @@ def test_killed_build_resumes_to_equal_bytes(tmp_path: Path) -> None:
     for step in itertools.count(1, 11):
         root = tmp_path / str(step)
         shutil.copytree(tmp_path / "first", root)
-        was_killed = dies_at(step, lambda root=root: build(recipe, run_in(root, replace=True)))
+        was_killed = kill_at(step, lambda root=root: build(recipe, run_in(root, replace=True)))
         built = build(recipe, run_in(root, replace=True))
         expected = expected or built
         assert built == expected

@@ -81,12 +81,12 @@ def test_clean_without_remnants_names_no_next_step(tmp_path: Path, capsys: pytes
         ]
 
 
-def test_id_with_a_unicode_line_separator_is_one_id(tmp_path: Path) -> None:
-    root, ids = tmp_path / "data", ["a\u2028b", "c\x85d"]
-    changes = {"dedup": None, "decontamination": None, "pack": None}
-    source_rows = [row | {"key": key} for row, key in zip(rows(2), ids, strict=True)]
-    build(parse_recipe(local_source(tmp_path, "notes", source_rows), **changes), run_in(root))
-    (tmp_path / "ids").write_text("\n".join(ids), encoding="utf-8")
+def test_ids_are_lines_without_byte_order_mark_and_space(tmp_path: Path) -> None:
+    """A Unicode line separator is part of an id."""
+    root, ids = tmp_path / "data", ["first", "a\u2028b", "c\x85d"]
+    source_rows = [row | {"key": key} for row, key in zip(rows(3), ids, strict=True)]
+    build(parse_recipe(local_source(tmp_path, "notes", source_rows), outputs={"up_to": "normalized"}), run_in(root))
+    (tmp_path / "ids").write_text("\ufefffirst\r\n\ta\u2028b \r\n  \r\nc\x85d", encoding="utf-8", newline="")
 
     answer = run_forget(root, ids=tmp_path / "ids")
 

@@ -107,19 +107,8 @@ def reorder_sources(content: dict[str, Any], root: Path) -> None:
     content["sources"].reverse()
 
 
-QUICK = [add_file, repeat_old_pages]
-SLOW = [
-    add_file_in_front,
-    change_file,
-    remove_file,
-    change_filter,
-    change_selection,
-    reorder_sources,
-]
-CHANGES = [
-    pytest.param(change, id=change.__name__, marks=[pytest.mark.slow] if change in SLOW else [])
-    for change in (*QUICK, *SLOW)
-]
+SLOW = [add_file_in_front, change_file, remove_file, change_filter, change_selection, reorder_sources]
+CHANGES = [add_file, repeat_old_pages, *(pytest.param(change, marks=pytest.mark.slow) for change in SLOW)]
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +136,7 @@ def next_version(first_root: Path, root: Path, change: Change) -> tuple[StageARe
     return recipe(content | {"name": "second"}), run_in(root, keep_work=True, find_previous_folder=previous)
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_next_version_equals_a_fresh_build(change: Change, first_root: Path, tmp_path: Path) -> None:
     second, run = next_version(first_root, tmp_path / "data", change)
 

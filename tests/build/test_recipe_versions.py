@@ -1,5 +1,6 @@
 """Versions of a recipe at the heads of its datasets, with names and folders."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,26 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
+
+
+@pytest.fixture
+def write_weekly(demo_root: Path, tmp_path: Path) -> Callable[..., tuple[str, str]]:
+    """Return a function that writes a recipe of an old commit; it returns its text and the head."""
+    (tmp_path / "recipes").mkdir()
+    demo = demo_root / "recipes" / "healing_text_v1.yaml"
+    revision = SYSTEMS.read_recipe(demo).revisions()[0][1]
+
+    def write(name: str, head: str) -> tuple[str, str]:
+        rest = demo.read_text().replace("name: healing_text_v1\n", "", 1).replace(revision, "0a" * 20)
+        (tmp_path / "recipes" / f"{name}.yaml").write_text(f"{head}\n{rest}")
+        return rest, revision
+
+    return write
+
+
+@pytest.fixture
+def hub(demo_hub: LoopbackHub, tmp_path: Path) -> HubFiles:
+    return HubFiles(tmp_path / "cache", endpoint=demo_hub.endpoint)
 
 
 def test_a_recipe_without_hub_datasets_has_no_head_changes(notes_root: Path) -> None:
@@ -27,15 +48,9 @@ def test_a_recipe_without_hub_datasets_has_no_head_changes(notes_root: Path) -> 
     ],
 )
 def test_a_version_has_its_own_name_in_any_yaml_form(
-    demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path, head: str, expected: str
+    write_weekly: Callable[..., tuple[str, str]], hub: HubFiles, tmp_path: Path, head: str, expected: str
 ) -> None:
-    text = (demo_root / "recipes" / "healing_text_v1.yaml").read_text()
-    path = tmp_path / "recipes" / "weekly.yaml"
-    path.parent.mkdir()
-    revision = SYSTEMS.read_recipe(demo_root / "recipes" / "healing_text_v1.yaml").revisions()[0][1]
-    rest = text.replace("name: healing_text_v1\n", "", 1).replace(revision, "0a" * 20)
-    path.write_text(f"{head}\n{rest}")
-    hub = HubFiles(tmp_path / "cache", endpoint=demo_hub.endpoint)
+    rest, revision = write_weekly("weekly", head)
 
     version = find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
 
@@ -46,14 +61,9 @@ def test_a_version_has_its_own_name_in_any_yaml_form(
 
 @pytest.mark.parametrize("name", ["123", "1_2", "1.5"])
 def test_a_version_of_a_recipe_with_a_numeric_name_is_readable(
-    demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path, name: str
+    write_weekly: Callable[..., tuple[str, str]], hub: HubFiles, tmp_path: Path, name: str
 ) -> None:
-    text = (demo_root / "recipes" / "healing_text_v1.yaml").read_text()
-    (tmp_path / "recipes").mkdir()
-    revision = SYSTEMS.read_recipe(demo_root / "recipes" / "healing_text_v1.yaml").revisions()[0][1]
-    base = text.replace("name: healing_text_v1", f"name: '{name}'", 1).replace(revision, "0a" * 20)
-    (tmp_path / "recipes" / f"{name}.yaml").write_text(base)
-    hub = HubFiles(tmp_path / "cache", endpoint=demo_hub.endpoint)
+    write_weekly(name, f"name: '{name}'")
 
     version = find_or_write_version(name, tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
 
@@ -138,15 +148,10 @@ def test_an_error_that_keeps_artifacts_of_old_versions_is_reported(notes_root: P
 
 
 def test_a_repeated_run_of_an_earlier_period_writes_no_version(
-    demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path
+    write_weekly: Callable[..., tuple[str, str]], hub: HubFiles, tmp_path: Path
 ) -> None:
-    text = (demo_root / "recipes" / "healing_text_v1.yaml").read_text()
-    revision = SYSTEMS.read_recipe(demo_root / "recipes" / "healing_text_v1.yaml").revisions()[0][1]
-    (tmp_path / "recipes").mkdir()
-    hub = HubFiles(tmp_path / "cache", endpoint=demo_hub.endpoint)
     for name in ("weekly", "weekly_20261109"):
-        content = text.replace("name: healing_text_v1", f"name: {name}", 1).replace(revision, "0a" * 20)
-        (tmp_path / "recipes" / f"{name}.yaml").write_text(content)
+        _, revision = write_weekly(name, f"name: {name}")
 
     def written(day: int) -> list[str]:
         version = find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC), "week")

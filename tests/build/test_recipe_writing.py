@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from refusals import refusal
@@ -14,9 +15,13 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
+def content_in(folder: Path, **sections: object) -> dict[str, Any]:
+    source = local_source(folder, "notes", [{"text": "five words are in here", "key": "note-0"}])
+    return recipe_content(NO_COMMIT) | {"sources": [source], **sections}
+
+
 def test_recipe_that_would_replace_artifacts_of_another_recipe_is_not_written(tmp_path: Path) -> None:
-    source = local_source(tmp_path, "notes", [{"text": "five words are in here", "key": "note-0"}])
-    content = recipe_content(NO_COMMIT) | {"sources": [source], "outputs": {"up_to": "normalized"}}
+    content = content_in(tmp_path, outputs={"up_to": "normalized"})
     build(StageARecipe.model_validate(content), tmp_path / "data")
     other, root = content | {"shard_text_bytes": 1000}, tmp_path / "data"
 
@@ -29,11 +34,7 @@ def test_recipe_that_would_replace_artifacts_of_another_recipe_is_not_written(tm
 
 
 def test_an_artifact_whose_inputs_are_missing_is_no_obstacle(tmp_path: Path) -> None:
-    source, root = (
-        local_source(tmp_path, "notes", [{"text": "five words are in here", "key": "note-0"}]),
-        tmp_path / "data",
-    )
-    content = recipe_content(NO_COMMIT) | {"sources": [source], "outputs": {"up_to": "normalized"}}
+    content, root = content_in(tmp_path, outputs={"up_to": "normalized"}), tmp_path / "data"
     recipe, _ = write_new_recipe(StageARecipe, content, root, "stage-a normalize", False)
     before = build(recipe, root)["stage_a/normalized/notes"].manifest
     shutil.rmtree(root / "stage_a/mixed/raw")
@@ -44,9 +45,8 @@ def test_an_artifact_whose_inputs_are_missing_is_no_obstacle(tmp_path: Path) -> 
 
 
 def test_a_recipe_with_an_unusable_file_is_not_written(tmp_path: Path) -> None:
-    source = local_source(tmp_path, "notes", [{"text": "five words are in here", "key": "note-0"}])
     pack = {"seq_len": 8, "strategy": "sequential", "tokenizer_path": "none.tiktoken"}
-    content = recipe_content(NO_COMMIT) | {"sources": [source], "pack": pack}
+    content = content_in(tmp_path, pack=pack)
 
     line = refusal(lambda: write_new_recipe(StageARecipe, content, tmp_path / "data", "stage-a pack", False))
 
@@ -54,41 +54,27 @@ def test_a_recipe_with_an_unusable_file_is_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_recipe_that_another_command_writes_meanwhile_is_not_overwritten_by_a_copy(
+def test_recipe_that_another_command_writes_meanwhile_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, kept = tmp_path / "mine.yaml", tmp_path / "data/recipes/mine.yaml"
+    original, content = tmp_path / "mine.yaml", content_in(tmp_path) | {"name": "mine"}
     original.write_text("system: stage_a")
 
     def write_before(operation: durable.Operation, path: Path) -> None:
-        if (operation, path) == ("mkdir", kept.parent):
+        if (operation, path.name) == ("mkdir", "recipes"):
             path.mkdir()
-            kept.write_text("system: healing")
+            (path / "mine.yaml").write_text("system: healing")
 
     monkeypatch.setattr(durable, "failpoint", write_before)
-    line = refusal(lambda: copy_recipe(original, "mine", tmp_path / "data", replace=False), UsageError)
+    lines = [
+        refusal(lambda: copy_recipe(original, "mine", tmp_path / "copied", replace=False), UsageError),
+        refusal(lambda: write_new_recipe(StageARecipe, content, tmp_path / "new", "stage-a filter", False)),
+    ]
 
-    assert line.startswith(f"{kept}: another recipe exists; ")
-    assert kept.read_text() == "system: healing"
-
-
-def test_recipe_that_another_command_writes_meanwhile_is_not_overwritten_by_a_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = local_source(tmp_path, "notes", [{"text": "five words are in here", "key": "note-0"}])
-    content = recipe_content(NO_COMMIT) | {"sources": [source]}
-    kept = tmp_path / "data/recipes" / f"{content['name']}.yaml"
-
-    def write_before(operation: durable.Operation, path: Path) -> None:
-        if (operation, path) == ("mkdir", kept.parent):
-            path.mkdir()
-            kept.write_text("system: healing")
-
-    monkeypatch.setattr(durable, "failpoint", write_before)
-    line = refusal(lambda: write_new_recipe(StageARecipe, content, tmp_path / "data", "stage-a filter", False))
-
-    assert line == f"{kept}: another process has just written this recipe; run the same command again"
-    assert kept.read_text() == "system: healing"
+    first, second = (tmp_path / root / "recipes/mine.yaml" for root in ("copied", "new"))
+    assert lines[0].startswith(f"{first}: another recipe exists; ")
+    assert lines[1] == f"{second}: another process has just written this recipe; run the same command again"
+    assert first.read_text() == second.read_text() == "system: healing"
 
 
 def test_a_linked_recipe_with_equal_text_remains_a_link(tmp_path: Path) -> None:

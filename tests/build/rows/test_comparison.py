@@ -77,9 +77,7 @@ def test_counts_are_listed_with_the_ledger_last() -> None:
     a = {"ledger": {"in": 10, "out": 8, "dropped": {"short": 2}}, "documents": 8, "tokens": {"train": 5, "valid": 1}}
     b = {"ledger": {"in": 12, "out": 8, "dropped": {"long": 4}}, "documents": 8, "tokens": {"train": 9, "valid": 1}}
 
-    comparison = compare_counts(a, b)
-
-    assert [(count.name, count.a, count.b, count.delta) for count in comparison] == [
+    assert [(count.name, count.a, count.b, count.delta) for count in compare_counts(a, b)] == [
         ("documents", 8, 8, 0),
         ("tokens.train", 5, 9, 4),
         ("tokens.valid", 1, 1, 0),
@@ -90,30 +88,17 @@ def test_counts_are_listed_with_the_ledger_last() -> None:
     ]
 
 
-def test_shares_and_their_differences_are_decimals() -> None:
-    a = {"rows": 10, "share": "0.750000", "by_source": {"web": {"epochs": "1.10"}}}
-    b = {"rows": 12, "share": "0.500000", "by_source": {"web": {"epochs": "1.1"}, "wiki": {"epochs": "2.5"}}}
+def test_shares_are_decimals_and_counts_of_listed_sources_have_their_names() -> None:
+    sources = [{"source": "web", "rows": 2}, {"source": "notes", "rows": 3}]
+    a = {"share": "0.750000", "epochs": "1.10", "sources": sources}
+    b = {"share": "0.500000", "epochs": "1.1", "sources": sources[1:], "weight": "2.5"}
 
-    comparison = compare_counts(a, b)
-
-    assert [(count.name, count.a, count.b, count.delta, count.is_equal) for count in comparison] == [
-        ("by_source.web.epochs", "1.10", "1.1", "0.00", True),
-        ("by_source.wiki.epochs", 0, "2.5", "2.5", False),
-        ("rows", 10, 12, 2, False),
+    assert [(count.name, count.a, count.b, count.delta, count.is_equal) for count in compare_counts(a, b)] == [
+        ("epochs", "1.10", "1.1", "0.00", True),
         ("share", "0.750000", "0.500000", "-0.250000", False),
-    ]
-
-
-def test_counts_of_a_list_of_sources_are_named_by_source() -> None:
-    a = {"documents": 5, "sources": [{"source": "web", "documents": 2}, {"source": "notes", "documents": 3}]}
-    b = {"documents": 3, "sources": [{"source": "notes", "documents": 3}]}
-
-    comparison = compare_counts(a, b)
-
-    assert [(count.name, count.a, count.b, count.delta, count.is_equal) for count in comparison] == [
-        ("documents", 5, 3, -2, False),
-        ("sources.notes.documents", 3, 3, 0, True),
-        ("sources.web.documents", 2, 0, -2, False),
+        ("sources.notes.rows", 3, 3, 0, True),
+        ("sources.web.rows", 2, 0, -2, False),
+        ("weight", 0, "2.5", "2.5", False),
     ]
 
 
@@ -131,29 +116,19 @@ def test_changed_stage_and_tokenizer_are_listed(build_train_split: BuildSplit) -
     assert tokenizer_line.endswith(f" → o200k_harmony {'ab' * 32}")
 
 
-def test_documents_are_counted_by_id_and_by_text(ingest: Ingest) -> None:
-    a = ingest({"a.parquet": pages(numbered(0, 30))}, root="a")
-    b = ingest({"a.parquet": pages(numbered(7, 20) | numbered(20, 23, "other") | numbered(23, 31))}, root="b")
+@pytest.mark.parametrize("part_documents", [1, 7, 60, 61, 10**9])
+def test_documents_are_counted_by_id_and_by_text_in_any_number_of_parts(ingest: Ingest, part_documents: int) -> None:
+    changed = numbered(7, 20) | numbered(20, 23, "other") | numbered(23, 31)
+    a = ingest({"a.parquet": pages(numbered(0, 30))}, root="a", rows_per_group=7, shard_text_bytes=1)
+    b = ingest({"a.parquet": pages(changed)}, root="b", rows_per_group=4, shard_text_bytes=1)
 
-    [documents] = compare(a, b, SYSTEMS.kinds).document_changes
+    [documents] = compare(a, b, SYSTEMS.kinds, part_documents).document_changes
 
     assert documents.part is None
     assert documents.only_in_a == DocumentExamples(7, ["page-0", "page-1", "page-2", "page-3", "page-4"])
     assert documents.only_in_b == DocumentExamples(1, ["page-30"])
     assert documents.in_both == DocumentExamples(23, ["page-7", "page-8", "page-9", "page-10", "page-11"])
     assert documents.changed == DocumentExamples(3, ["page-20", "page-21", "page-22"])
-
-
-@pytest.mark.parametrize("part_documents", [1, 7, 60, 61, 10**9])
-def test_the_number_of_parts_changes_nothing(ingest: Ingest, part_documents: int) -> None:
-    a = ingest({"a.parquet": pages(numbered(0, 30))}, root="a", rows_per_group=7, shard_text_bytes=1)
-    b = ingest({"a.parquet": pages(numbered(10, 40))}, root="b", rows_per_group=4, shard_text_bytes=1)
-
-    [documents] = compare(a, b, SYSTEMS.kinds, part_documents).document_changes
-
-    assert documents.only_in_a == DocumentExamples(10, ["page-0", "page-1", "page-2", "page-3", "page-4"])
-    assert documents.only_in_b == DocumentExamples(10, ["page-30", "page-31", "page-32", "page-33", "page-34"])
-    assert (documents.in_both.documents, documents.changed) == (20, DocumentExamples(0, []))
 
 
 def test_token_runs_are_compared_document_by_document(build_train_split: BuildSplit) -> None:

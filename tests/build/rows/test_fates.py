@@ -96,6 +96,13 @@ def test_dropped_document_has_its_reason_and_a_refused_licence_precedes_all_filt
     assert filtered.facts["measurements"][0] == measurement
 
 
+def test_masked_addresses_are_counted_and_an_id_within_a_text_is_not_found(fates: Fates) -> None:
+    [fate] = fates("mail")
+
+    assert fates_in(fate, "filtered")[0].facts["changes"] == {"masked/email": 1}
+    assert fates("kept-2") == []
+
+
 def test_repeated_and_foreign_documents_have_their_reasons(tmp_path: Path) -> None:
     texts = {
         "first": KEPT["text"],
@@ -122,16 +129,6 @@ def test_repeated_and_foreign_documents_have_their_reasons(tmp_path: Path) -> No
     assert again == ["dropped for repeated_windows", "  repeated_windows 1 > 0.5", *first[1:]]
     assert german[0] == "dropped for other_language"
     assert german[2].startswith("  other_language de ")
-
-
-def test_masked_addresses_of_a_kept_document_are_counted(fates: Fates) -> None:
-    [fate] = fates("mail")
-
-    assert fates_in(fate, "filtered")[0].facts["changes"] == {"masked/email": 1}
-
-
-def test_id_within_another_id_or_a_text_is_not_found(fates: Fates) -> None:
-    assert fates("kept-2") == []
 
 
 def test_decontamination_evidence_is_shown_for_documents_that_reached_it(tmp_path: Path) -> None:
@@ -197,12 +194,10 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
     ("row_groups", "ranges"),
     [
         ([], []),
-        ([(0, 10)], [range(10)]),
         ([(10, 10), (0, 10)], [range(20)]),
         ([(20, 10), (0, 10)], [range(10), range(20, 30)]),
         ([(10, 10), (0, 4)], [range(4), range(10, 20)]),
         ([(0, 10), (10, 0), (10, 10)], [range(20)]),
-        ([(0, 0)], []),
     ],
 )
 def test_adjacent_row_groups_are_merged_into_one_range_of_rows(

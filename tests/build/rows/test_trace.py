@@ -184,16 +184,6 @@ def test_tokens_that_differ_from_the_text_are_refused(built: Built, tmp_path: Pa
         trace_token(open_split_rows(train, tmp_path / "data"), 0)
 
 
-def test_missing_row_of_a_shard_is_refused(demo_root: Path) -> None:
-    [folder] = (demo_root / "corpora" / "fineweb_edu").glob("[!.]*")
-
-    with pytest.raises(
-        InputError,
-        match=r"row 100,000 not found, because the file has [0-9,]+ rows; run `corpusmill verify` on its folder",
-    ):
-        read_line(open_artifact(folder).path("shards/00000.jsonl.zst"), 100_000, Document)
-
-
 @pytest.mark.parametrize("role", ["stage_a/deduplicated", "stage_a/decontaminated"])
 def test_document_of_a_mixed_corpus_is_traced_to_its_own_source(role: str, tmp_path: Path) -> None:
     """The evaluation set has the name of a source, and both sources have a row 0."""
