@@ -33,10 +33,6 @@ def test_answers_are_read_from_the_printed_questionnaire(corpusmill: Corpusmill,
         ("zzz: A", "no question has the key `zzz`; `--as answers` prints all questions"),
         ("model: [a, b]", "`model` must be text, got \"['a', 'b']\"; correct that line"),
         (
-            'date_published: "2026-13-01"',
-            "`date_published` must be a date YYYY-MM-DD, got '2026-13-01'; correct that line",
-        ),
-        (
             'date_published: "2026-02-30"',
             "`date_published` must be a date YYYY-MM-DD, got '2026-02-30'; correct that line",
         ),

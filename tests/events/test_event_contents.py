@@ -51,21 +51,15 @@ def test_artifacts_of_one_command_have_its_tag(
     }
 
 
-def test_event_has_the_time_of_the_build(scan: Scan, instance: dg.DagsterInstance, root: Path) -> None:
-    scan()
-
-    provenance = require_manifest(root / "stage_a/mixed/filtered/notes").provenance
-    sealed_at = datetime.fromisoformat(provenance["started_at_utc"]).timestamp() + provenance["seconds"]
-    assert latest_materialization(instance, FILTERED).metadata["built_at"].value == pytest.approx(sealed_at)
-
-
-def test_event_has_figures_and_checks(scan: Scan, instance: dg.DagsterInstance, root: Path) -> None:
+def test_event_has_figures_checks_and_the_build_time(scan: Scan, instance: dg.DagsterInstance, root: Path) -> None:
     scan()
 
     manifest = require_manifest(root / "stage_a/mixed/filtered/notes")
     event = latest_materialization(instance, FILTERED)
     assert (event.partition, event.tags["dagster/data_version"]) == ("notes", manifest.digest)
-    metadata = event.metadata
+    metadata, provenance = event.metadata, manifest.provenance
+    sealed_at = datetime.fromisoformat(provenance["started_at_utc"]).timestamp() + provenance["seconds"]
+    assert metadata["built_at"].value == pytest.approx(sealed_at)
     assert metadata["documents"].value == metadata["dagster/row_count"].value == manifest.identity.counts["documents"]
     columns = metadata["dagster/column_schema"].value.columns
     assert {column.name: column.type for column in columns}.items() >= {

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 import zstandard
-from forgery import flip, forge, overwrite, reseal
+from forgery import flip, forge, reseal
 from healing_set import HealingSet
 
 from pipeline_assets.build.rows.comparison import compare
@@ -26,17 +26,29 @@ def rebuilder(built: HealingSet) -> Callable[[str], StepOutcome]:
     return lambda name: rebuild(built.folder(name), built.run, SYSTEMS.kinds).outcomes[-1]
 
 
-def test_another_token_is_a_difference(built: HealingSet, rebuilder: Rebuilder) -> None:
-    path = built.folder("train") / "tokens.bin"
-    ids = np.frombuffer(path.read_bytes(), np.int32).copy()
-    ids[1] = 12345
-    forge(built.folder("train"), "tokens.bin", ids.tobytes())
+@pytest.mark.parametrize(
+    ("is_forged", "is_damaged", "verdict"),
+    [(True, False, "different"), (False, True, "damaged"), (True, True, "different")],
+    ids=["another token", "damage only", "both"],
+)
+def test_another_token_is_a_difference_and_a_damaged_sealed_file_alone_is_not(
+    built: HealingSet, rebuilder: Rebuilder, is_forged: bool, is_damaged: bool, verdict: str
+) -> None:
+    path, digest = built.folder("train") / "tokens.bin", built.manifest("train").digest
+    if is_forged:
+        ids = np.frombuffer(path.read_bytes(), np.int32).copy()
+        ids[1] = 12345
+        forge(path.parent, path.name, ids.tobytes())
+    if is_damaged:
+        flip(path)
 
     outcome = rebuilder("train")
 
     [finding] = outcome.file_findings
-    assert outcome.verdict == "different"
-    assert (finding.path, finding.damage, finding.matches_manifest) == ("tokens.bin", None, False)
+    assert (outcome.verdict, finding.path, finding.matches_manifest) == (verdict, "tokens.bin", not is_forged)
+    assert outcome.rebuilt_manifest is not None and outcome.rebuilt_manifest.digest == digest
+    assert str(finding.damage).startswith("sha256 is ") if is_damaged else finding.damage is None
+    assert is_forged or outcome.other_differences == []
 
 
 def test_diff_names_the_document_of_a_changed_text(built: HealingSet, rebuilder: Rebuilder) -> None:
@@ -83,29 +95,6 @@ def test_differences_outside_of_files_are_named(built: HealingSet, rebuilder: Re
         "decisions.doc_id: by chance → column id",
         f"inputs.{first['name']}.digest: sha256:0 → {first['digest']}",
     ]
-
-
-def test_a_damaged_sealed_file_is_not_a_difference(built: HealingSet, rebuilder: Rebuilder) -> None:
-    flip(built.folder("valid") / "documents.parquet")
-
-    outcome = rebuilder("valid")
-
-    [finding] = outcome.file_findings
-    assert (outcome.verdict, outcome.other_differences, finding.matches_manifest) == ("damaged", [], True)
-    assert outcome.rebuilt_manifest is not None and outcome.rebuilt_manifest.digest == built.manifest("valid").digest
-    assert str(finding.damage).startswith("sha256 is ")
-
-
-def test_a_file_can_be_damaged_and_different(built: HealingSet, rebuilder: Rebuilder) -> None:
-    folder = built.folder("valid")
-    forge(folder, "tokens.bin", bytes(len((folder / "tokens.bin").read_bytes())))
-    overwrite(folder / "tokens.bin", b"\1" * len((folder / "tokens.bin").read_bytes()))
-
-    outcome = rebuilder("valid")
-
-    [finding] = outcome.file_findings
-    assert outcome.verdict == "different"
-    assert not finding.matches_manifest and finding.damage is not None
 
 
 def test_changed_versions_are_named(built: HealingSet) -> None:

@@ -2,7 +2,7 @@
 
 import gzip
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.listing import Forecast
-from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
@@ -33,12 +32,6 @@ Plan = Callable[..., RecipePlan]
 SNAPSHOT, SELECTION, TRAIN, VALID, DATASET = range(5)
 NOWHERE = "http://127.0.0.1:9"
 ROWS = [{"text": f"Text number {number} with some words.", "key": str(number)} for number in range(50)]
-
-
-@pytest.fixture
-def demo_hub(demo_root: Path) -> Iterator[FaultyHub]:
-    with FaultyHub(demo_root / HUB_FOLDER) as running:
-        yield running
 
 
 @pytest.fixture
@@ -174,14 +167,19 @@ class TestDisk:
         ruled = local_source(tmp_path, "ruled", renamed_rows, filters={"length": {"min_words": 1}})
         return parse_recipe(kept, ruled, dedup={"mode": "exact"}, refuse_licences=[])
 
-    def disk_bytes(self, recipe: StageARecipe, root: Path, variables: Mapping[str, str]) -> dict[str, int | None]:
+    def text_bytes(self, folder: Path) -> list[int]:
+        return [(folder / "sources" / name / "rows.jsonl").stat().st_size for name in ("kept", "ruled")]
+
+    def plan(self, recipe: StageARecipe, root: Path, variables: Mapping[str, str]) -> RecipePlan:
         run = Run.from_settings(root, variables, hub=HubFiles(root / "hub_cache", endpoint=NOWHERE))
-        planned = plan_recipe(artifact_statuses(root, recipe.targets()), run)
+        return plan_recipe(artifact_statuses(root, recipe.targets()), run)
+
+    def disk_bytes(self, recipe: StageARecipe, root: Path, variables: Mapping[str, str]) -> dict[str, int | None]:
+        planned = self.plan(recipe, root, variables)
         return {entry.status.target.role.removeprefix("stage_a/"): entry.disk_bytes for entry in planned.artifacts}
 
     def test_level_1_takes_a_tenth_more_and_links_take_nothing(self, recipe: StageARecipe, tmp_path: Path) -> None:
-        sources = [tmp_path / "sources" / name / "rows.jsonl" for name in ("kept", "ruled")]
-        kept, ruled = (0.4 * path.stat().st_size for path in sources)
+        kept, ruled = (0.4 * size for size in self.text_bytes(tmp_path))
 
         steps = self.disk_bytes(recipe, tmp_path / "data", {})
         set_level = self.disk_bytes(recipe, tmp_path / "data", {"CORPUSMILL_ZSTD_LEVEL": "3"})
@@ -209,28 +207,13 @@ class TestDisk:
         assert steps["normalized/kept"] is None
 
     def test_kept_work_takes_1_4_bytes_per_byte_of_text(self, recipe: StageARecipe, tmp_path: Path) -> None:
-        sources = [tmp_path / "sources" / name / "rows.jsonl" for name in ("kept", "ruled")]
+        root, keep_work = tmp_path / "data", {"CORPUSMILL_KEEP_WORK": "1"}
+        text_bytes = sum(self.text_bytes(tmp_path))
 
-        def kept_bytes(variables: Mapping[str, str]) -> int:
-            root = tmp_path / "data"
-            run = Run.from_settings(root, variables, hub=HubFiles(root / "hub_cache", endpoint=NOWHERE))
-            return plan_recipe(artifact_statuses(root, recipe.targets()), run).kept_bytes
-
-        assert kept_bytes({"CORPUSMILL_KEEP_WORK": "1"}) == pytest.approx(
-            1.4 * sum(path.stat().st_size for path in sources), abs=2
-        )
-        assert kept_bytes({}) == 0
-        build(recipe, tmp_path / "data")
-        assert kept_bytes({"CORPUSMILL_KEEP_WORK": "1"}) == 0
-
-    def test_compressed_sources_count_by_their_bytes(self, tmp_path: Path) -> None:
-        source = local_source(tmp_path, "notes", [], files=["*.jsonl.gz"])
-        path = tmp_path / "sources" / "notes" / "rows.jsonl.gz"
-        path.write_bytes(gzip.compress(b'{"text": "One text.", "key": "1"}\n'))
-
-        steps = self.disk_bytes(parse_recipe(source, refuse_licences=[]), tmp_path / "data", {})
-
-        assert steps["normalized/notes"] == path.stat().st_size
+        assert self.plan(recipe, root, keep_work).kept_bytes == pytest.approx(1.4 * text_bytes, abs=2)
+        assert self.plan(recipe, root, {}).kept_bytes == 0
+        build(recipe, root)
+        assert self.plan(recipe, root, keep_work).kept_bytes == 0
 
     def test_a_packed_set_without_num_seqs_takes_the_rows_that_its_caps_allow(self, tmp_path: Path) -> None:
         source = local_source(tmp_path, "notes", ROWS)
@@ -246,7 +229,7 @@ class TestDisk:
         assert packed_bytes(seq_len=1 << 20) == 4 << 20  # one padded row
         assert packed_bytes(num_seqs=7) == 4 * 7 * 2
 
-    def test_one_compressed_file_changes_no_estimate_of_the_others(self, tmp_path: Path) -> None:
+    def test_a_compressed_file_counts_by_its_bytes_and_changes_no_estimate_of_the_others(self, tmp_path: Path) -> None:
         source = local_source(tmp_path, "notes", ROWS, files=["*.jsonl", "*.jsonl.gz"])
         folder = tmp_path / "sources" / "notes"
         (folder / "one.jsonl.gz").write_bytes(gzip.compress(b'{"text": "One text.", "key": "1"}\n'))

@@ -25,13 +25,15 @@ pytest.importorskip("obstore", reason="obstore is not installed")
 def test_artifacts_pulled_with_upstream_are_current_in_another_data_root(
     built: HealingSet, store: ObjectStore, pull_root: Path
 ) -> None:
-    dataset = built.folder("dataset")
+    dataset, without_checks = built.folder("dataset"), built.folder("snapshot")
+    check_record_path(without_checks).unlink(missing_ok=True)
     send(dataset, built, store)
 
     count, _ = fetch(store, ref_name(dataset, built.root), pull_root)
 
     targets = built.recipe.targets()
     assert count == len(targets) == 5
+    assert not check_record_path(pull_root / without_checks.relative_to(built.root)).exists()
     for target in targets:
         assert target.state(pull_root)[0] == "current"
         assert target.is_up_to_date(pull_root) == target.is_up_to_date(built.root)
@@ -109,15 +111,3 @@ def test_without_a_name_the_only_artifact_is_pulled_and_several_are_listed(
             find_ref(store, odd, None)
     server.faults = [Fault("stale list", count=2)]  # a known name needs no list
     assert find_ref(store, names[0], None).artifacts[0].folder == names[0]
-
-
-def test_an_artifact_without_recorded_checks_is_pulled_without_them(
-    built: HealingSet, store: ObjectStore, pull_root: Path
-) -> None:
-    snapshot = built.folder("snapshot")
-    check_record_path(snapshot).unlink(missing_ok=True)
-    send(snapshot, built, store)
-
-    fetch(store, ref_name(snapshot, built.root), pull_root)
-
-    assert not check_record_path(pull_root / ref_name(snapshot, built.root)).exists()

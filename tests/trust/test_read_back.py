@@ -28,6 +28,10 @@ from pipeline_assets.trust.rebuild import RebuildPlan, rebuild
 MEMBERS = ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset"]
 
 
+def plan(built: HealingSet, name: str, with_upstream: bool = False) -> RebuildPlan:
+    return RebuildPlan(built.folder(name), built.root, SYSTEMS.kinds, with_upstream)
+
+
 @pytest.mark.parametrize(
     ("name", "with_upstream", "steps"),
     [
@@ -41,9 +45,7 @@ MEMBERS = ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset
 def test_a_plan_has_an_artifact_and_its_members_or_all_upstream_once(
     built: HealingSet, name: str, with_upstream: bool, steps: list[str]
 ) -> None:
-    chain = RebuildPlan(built.folder(name), built.root, SYSTEMS.kinds, with_upstream)
-
-    assert [str(step.target.folder) for step in chain.steps] == steps
+    assert [str(step.target.folder) for step in plan(built, name, with_upstream).steps] == steps
 
 
 def test_an_artifact_outside_the_data_root_is_rebuilt_from_inputs_inside(built: HealingSet, tmp_path: Path) -> None:
@@ -51,11 +53,8 @@ def test_an_artifact_outside_the_data_root_is_rebuilt_from_inputs_inside(built: 
 
     chain = RebuildPlan(tmp_path / "moved", built.root, SYSTEMS.kinds, with_upstream=False)
 
-    assert [step.sealed_folder for step in chain.steps] == [
-        tmp_path / "moved" / "train",
-        tmp_path / "moved" / "valid",
-        tmp_path / "moved",
-    ]
+    folders = [tmp_path / "moved" / name for name in ("train", "valid", "")]
+    assert [step.sealed_folder for step in chain.steps] == folders
     assert rebuild(tmp_path / "moved", built.run, SYSTEMS.kinds).is_identical
 
 
@@ -65,9 +64,7 @@ def test_an_artifact_of_another_stage_version_is_refused_with_its_program(built:
     older = dataclasses.replace(manifest, provenance=provenance)
     reseal(built.folder("train"), older, stage=StageVersion("megatron_split", 0))
 
-    assert refusal(
-        lambda: RebuildPlan(built.folder("train"), built.root, SYSTEMS.kinds, with_upstream=False), UsageError
-    ) == (
+    assert refusal(lambda: plan(built, "train"), UsageError) == (
         f"{built.folder('train')}: pages_v1/train was built by megatron_split version 0, this program has "
         f"megatron_split version 1; use the version that built it: program {'ab' * 20}, python 3.11.2, numpy 1.26.0"
     )
@@ -78,19 +75,17 @@ def test_upstream_versions_are_checked_before_a_rebuild(built: HealingSet) -> No
     reseal(built.folder("snapshot"), manifest, stage=StageVersion("snapshot", 7))
     for name, target in zip(("selection", "train"), built.recipe.targets()[1:], strict=False):
         target.kind.build(target, built.run)
-        assert RebuildPlan(built.folder(name), built.root, SYSTEMS.kinds, with_upstream=False).steps
+        assert plan(built, name).steps
 
     with pytest.raises(UsageError, match="was built by snapshot version 7, this program has snapshot version 3"):
-        RebuildPlan(built.folder("train"), built.root, SYSTEMS.kinds, with_upstream=True)
+        plan(built, "train", with_upstream=True)
 
 
 def test_an_unknown_kind_is_refused(built: HealingSet) -> None:
     manifest = dataclasses.replace(built.manifest("valid"), kind="weather/forecast", provenance={})
     reseal(built.folder("valid"), manifest)
 
-    assert refusal(
-        lambda: RebuildPlan(built.folder("valid"), built.root, SYSTEMS.kinds, with_upstream=False), UsageError
-    ) == (
+    assert refusal(lambda: plan(built, "valid"), UsageError) == (
         f"{built.folder('valid')}: pages_v1/valid is a weather/forecast, which this program cannot build; "
         "use the version that built it: its manifest names none"
     )
@@ -146,10 +141,7 @@ def test_artifacts_of_one_kind_are_rebuilt_in_separate_folders(tmp_path: Path, m
     shutil.rmtree(tmp_path / "corpora/one")
     alone = rebuild(tmp_path / "corpora/three", run, SYSTEMS.kinds)
 
-    assert [(outcome.step.manifest.name, outcome.verdict) for outcome in chain.outcomes] == [
-        ("one", "identical"),
-        ("two", "identical"),
-        ("three", "identical"),
-    ]
+    assert [outcome.step.manifest.name for outcome in chain.outcomes] == ["one", "two", "three"]
+    assert chain.is_identical
     assert len({outcome.step.target.folder for outcome in chain.outcomes}) == 3
     assert alone.is_identical, "earlier upstream artifacts may be missing"
