@@ -115,8 +115,8 @@ def test_no_row_is_in_two_segments_and_shares_are_exact(
     ("segment", "message"),
     [
         (
-            {"tokens": 100, "weights": {"a": "0.5", "b": "0.5"}},
-            "segment x needs 48 tokens of b, and only 40 are unused; request fewer tokens, or give b less weight",
+            {"tokens": 88, "weights": {"a": "0.5", "b": "0.5"}},
+            "segment x needs 44 tokens of b, and only 40 are unused; request fewer tokens, or give b less weight",
         ),
         (
             {"tokens": 3, "weights": {"a": "1"}},
