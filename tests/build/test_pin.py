@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline_assets.build.recipe_pins import pin_recipe, read_revision
 from pipeline_assets.spine import durable
@@ -170,3 +171,15 @@ def test_unread_dataset_is_refused_with_the_datasets_of_the_recipe(tmp_path: Pat
 
     with pytest.raises(UsageError, match="this recipe reads nvidia/Nemotron-Agentic-v1, nvidia/"):
         pin_recipe(path, "maker/pages", COMMIT, SYSTEMS)
+
+
+def test_one_line_recipe_keeps_one_line(tmp_path: Path) -> None:
+    content = yaml.safe_load((RECIPES / "healing_text_v1.yaml").read_text(encoding="utf-8"))
+    next(section for section in content.values() if "revision" in section)["revision"] = "main"
+    path = tmp_path / "healing_text_v1.yaml"
+    path.write_text(yaml.safe_dump(content, default_flow_style=True, width=10**6), encoding="utf-8")
+
+    pin_recipe(path, FINEWEB, COMMIT, SYSTEMS)
+
+    assert path.read_text(encoding="utf-8").count("\n") == 1
+    assert SYSTEMS.read_recipe(path).revisions() == [(FINEWEB, COMMIT)]

@@ -69,6 +69,7 @@ def test_clean_names_sources_and_keeps_folders_of_a_running_build(
         answer = run_forget(root, clean=True)
         forget(data=root, clean=True, apply=True)
         printed = capsys.readouterr().out.splitlines()
+        history = run_forget(root, clean=True, keep_history=True, apply=True)
 
     assert [entry["folder"] for entry in answer["remnants"] if entry["is_manual"]] == [
         str(root / "dagster"),
@@ -79,6 +80,7 @@ def test_clean_names_sources_and_keeps_folders_of_a_running_build(
         f"in use: {kept}; run the same command later",
         "removed: 1 folder",
     ]
+    assert history["in_use"] == [str(kept)]
     assert notes.exists() and kept.exists() and not (root / "rebuilds").exists()
     run_forget(root, clean=True, keep_history=True, apply=True)
     assert notes.exists() and not kept.exists()

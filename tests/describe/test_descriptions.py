@@ -44,10 +44,17 @@ def test_croissant_has_the_facts_and_their_origins(folder: Path, description: De
     ]
     assert (content["url"], content["datePublished"]) == ("https://data.example/sites", "2026-01-02")
     assert [source["name"] for source in content["prov:wasDerivedFrom"]] == ["folder sites"]
-    [file] = [file for file in content["distribution"] if file["@id"] == shard.path]
-    assert file["name"] == file["contentUrl"] == shard.path
-    assert (file["contentSize"], file["sha256"]) == (f"{shard.bytes} B", shard.sha256)
-    assert file["encodingFormat"] == "application/zstd"
+    assert [file for file in content["distribution"] if file["@id"] == shard.path] == [
+        {
+            "@type": "cr:FileObject",
+            "@id": shard.path,
+            "name": shard.path,
+            "contentUrl": shard.path,
+            "contentSize": f"{shard.bytes} B",
+            "encodingFormat": "application/zstd",
+            "sha256": shard.sha256,
+        }
+    ]
     assert {entry["name"]: entry["description"] for entry in content["dct:provenance"]} == {
         "name": f"{TITLE} (kind, name)",
         "description": f"{content['description']} (kind, name, identity.counts)",

@@ -87,6 +87,16 @@ def test_status_and_ui_agree_on_stale_artifacts_after_an_edit(
     assert stale_roles(root, instance) == (set(), set())
 
 
+def test_downstream_artifact_of_damaged_files_is_stale(scan: Scan, instance: dg.DagsterInstance, root: Path) -> None:
+    scan()
+    shard = next((root / "stage_a/mixed/normalized/notes/shards").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+    scan()
+
+    assert staleness(root, instance)["stage_a/filtered/notes"] == "STALE"
+
+
 def shorten_shard(folder: Path) -> None:
     shard = next((folder / "shards").iterdir())
     shard.write_bytes(shard.read_bytes()[:-1])

@@ -161,6 +161,7 @@ def test_files_of_members_are_verified_with_their_artifact(dataset: Path) -> Non
 
     results = list(verify(open_artifact(dataset)))
 
+    assert open_artifact(dataset / "train").members() == []
     assert open_artifact(dataset).members() == [open_artifact(dataset / name).manifest for name in ("train", "valid")]
     assert list_paths(results) == [f"{member}/parts/{part}.txt" for member in ("train", "valid") for part in "abc"]
     assert [item.path for item in results if isinstance(item, Damage)] == ["valid/parts/c.txt"]

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -188,6 +189,13 @@ def test_folder_is_created_with_its_parents_and_each_is_synced(tmp_path: Path) -
     assert list_steps(lambda: make_folder(tmp_path / "a" / "b")) == []
 
 
+def test_folder_cannot_replace_a_file(path: Path) -> None:
+    path.write_text("words")
+
+    with pytest.raises(FileExistsError):
+        make_folder(path / "below")
+
+
 def test_link_replaces_the_target_with_the_same_file(tmp_path: Path) -> None:
     (tmp_path / "source").write_text("words")
     (tmp_path / "target").write_text("former")
@@ -273,6 +281,15 @@ def test_file_of_two_writers_exists_for_both(kind: str, tmp_path: Path, monkeypa
     assert [file.name for file in tmp_path.iterdir()] == ["word"]
     assert path.read_bytes() == b"said by both"
     assert steps.count(("fsync", tmp_path)) == 2  # neither process continues before the name is durable
+
+
+def test_folder_removed_during_a_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.setattr(durable, "failpoint", lambda step, path: step == "rename" and shutil.rmtree(folder))
+
+    with pytest.raises(FileNotFoundError):
+        write_durably(folder / "word", b"lost")
 
 
 def test_reserved_file_is_zero_until_ranges_are_written(path: Path) -> None:

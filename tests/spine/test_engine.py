@@ -10,6 +10,7 @@ import pytest
 from word_artifact import (
     ENGLISH,
     Words,
+    die_always,
     fill_the_disk,
     raise_unpicklable,
     raise_unsendable,
@@ -84,6 +85,22 @@ def test_no_more_workers_than_shards_are_started(building: StagingDir) -> None:
     receipts.close()
 
 
+@pytest.mark.parametrize(("first", "second"), [(INLINE, TWO), (TWO, ONE), (ONE, INLINE)])
+def test_finished_shards_are_adopted_with_any_workers_and_not_rewritten(
+    building: StagingDir, first: RunSettings, second: RunSettings
+) -> None:
+    receipts = run(write_words, building, first)
+    before = {path: path.stat() for path in building.folder.rglob("*")}
+
+    readopted = run(die_always, building, second)
+
+    assert readopted == receipts
+    after = {path: path.stat() for path in building.folder.rglob("*")}
+    assert {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in after.items()} == {
+        path: (stat.st_ino, stat.st_mtime_ns) for path, stat in before.items()
+    }
+
+
 def test_only_missing_shards_are_run(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
     run(write_words, building, INLINE, ENGLISH[:1])
     run(write_words, building, INLINE, ENGLISH[2:])
@@ -123,6 +140,16 @@ def test_small_builds_have_workers_only_after_a_crash(sizes: list[int], workers:
             worker_counts.append(limit_workers(building, RunSettings(2, min_parallel_bytes=100), sizes).workers)
 
     assert worker_counts == workers
+
+
+@every_way
+def test_input_error_of_a_stage_arrives_unchanged(building: StagingDir, settings: RunSettings) -> None:
+    with pytest.raises(InputError) as refused:
+        run(refuse_five, building, settings)
+
+    assert str(refused.value) == "b row 2: five is not a word; take four"
+    assert not hasattr(refused.value, "__notes__")
+    assert children() == []
 
 
 # Errors of a stage

@@ -19,6 +19,7 @@ from word_artifact import (
     hoard,
     kill_the_server_once,
     load,
+    refuse_to_load,
     write_unflushed,
     write_where,
     write_words,
@@ -139,6 +140,11 @@ def test_peak_memory_includes_workers(building: StagingDir, monkeypatch: pytest.
     run(hoard, building, load, FEW[:1], workers=1)
 
     assert peak_memory_bytes() >= 256 << 20
+
+
+def test_input_error_of_loading_arrives_unchanged(building: StagingDir) -> None:
+    assert refusal(lambda: run(write_words, building, refuse_to_load)) == "here: there is no tokenizer; bring one"
+    assert children() == []
 
 
 def test_bug_in_loading_has_its_traceback(building: StagingDir) -> None:

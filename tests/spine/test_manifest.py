@@ -40,6 +40,7 @@ IDENTITY = Identity(
     counts={"documents": 9, "tokens": 80, "dropped": {"empty_text": 1}},
     files=[FileContent("train.bin", 9, "dd"), FileContent("train.idx", 9, "ee")],
 )
+EDITED = replace(IDENTITY, counts={**IDENTITY.counts, "documents": 1_000_000})
 MANIFEST = Manifest(
     kind="healing/megatron_split",
     name="healing_text_v1/train",
@@ -197,9 +198,13 @@ def test_digest_is_independent_of_storage_name_and_provenance(other: Manifest) -
     ("change", "what"),
     [
         (lambda value: value.update(digest="sha256:00"), f"digest is sha256:00, its identity has {IDENTITY.digest}"),
-        (lambda value: value["identity"]["counts"].update(documents=1), f"digest is {IDENTITY.digest}, its identity"),
+        (lambda value: value["identity"]["recipe"].update(rows=11), f"digest is {IDENTITY.digest}, its identity has"),
+        (
+            lambda value: value["identity"]["counts"].update(documents=1_000_000),
+            f"digest is {IDENTITY.digest}, its identity has {EDITED.digest}",
+        ),
         (lambda value: value["identity"]["files"].pop(), f"digest is {IDENTITY.digest}, its identity has sha256:"),
-        (lambda value: value["identity"].update(recipe_sha256="00"), ""),
+        (lambda value: value["identity"].update(recipe_sha256="00"), f"digest is {IDENTITY.digest}, its identity has"),
     ],
 )
 def test_any_edit_of_the_identity_or_its_digests_is_refused(
@@ -216,21 +221,33 @@ def test_any_edit_of_the_identity_or_its_digests_is_refused(
     [
         (lambda value: value["identity"]["counts"].update(documents=0.5), "Expected `int | object`, got `float`"),
         (lambda value: value["identity"]["counts"].update(documents=-1), "Expected `int` >= 0"),
+        (lambda value: value["identity"]["counts"].update(ledger=[]), "Expected `object`, got `array`"),
+        (lambda value: value["identity"]["counts"].update(documents=float("nan")), "invalid JSON (JSON is malformed"),
         (lambda value: value["identity"]["counts"].update(words=0.5), "canonical JSON contains only dicts with text"),
         (lambda value: value["identity"]["counts"].update(words=1 << 64), "a number has more than 64 bits"),
         (lambda value: value["identity"]["files"][0].update(path="\ud800"), "invalid JSON ("),
         (lambda value: value["identity"]["files"][0].update(path="a\0b"), "Expected `str` matching regex"),
         (lambda value: value["identity"]["files"][0].update(rows="9"), "Expected `int`, got `str`"),
+        (lambda value: value["identity"]["files"].append(None), "Expected `object`, got `null`"),
         (lambda value: value["identity"]["inputs"][0].pop("digest"), "Object missing required field `digest`"),
         (lambda value: value["identity"]["inputs"][0].update(digest="../.."), "Expected `str` matching regex"),
         (lambda value: value["identity"]["inputs"][0].update(member="../raw"), "Expected `str` matching regex"),
         (lambda value: value["identity"].update(note=1), "Object contains unknown field `note`"),
+        (lambda value: value["identity"].update(recipe=[]), "Expected `object`, got `array`"),
+        (lambda value: value.update(identity=[]), "Expected `object`, got `array`"),
+        (lambda value: value.update(name=0.5), "Expected `str`, got `float`"),
+        (lambda value: value.update(storage={"a": 1}), "Expected `array`, got `object`"),
         (lambda value: value["storage"][0].update(bytes=True), "Expected `int`, got `bool`"),
+        (lambda value: value["storage"][0].pop("sha256"), "Object missing required field `sha256`"),
+        (lambda value: value.update(provenance=[]), "Expected `object`, got `array`"),
         (lambda value: value["provenance"].update(builder="7"), "Expected `int`, got `str`"),
         (lambda value: value["provenance"].update(seconds=float("inf")), "invalid JSON ("),
+        (lambda value: value["provenance"].update(seconds="long"), "Expected `float`, got `str`"),
         (lambda value: value["provenance"].update(seconds_of=[]), "Expected `object`, got `array`"),
         (lambda value: value["provenance"].update(peak_memory_bytes="x"), "Expected `int | null`, got `str`"),
         (lambda value: value.pop("digest"), "Object missing required field `digest`"),
+        (lambda value: value["identity"].pop("recipe_sha256"), "Object missing required field `recipe_sha256`"),
+        (lambda value: value["identity"].pop("tokenizer"), "Object missing required field `tokenizer`"),
         (lambda value: value.clear(), "Object missing required field `schema`"),
     ],
 )
@@ -245,6 +262,7 @@ def test_another_schema_is_refused_with_both_names() -> None:
     error = refusal(edit_manifest(lambda value: value.update(schema="corpusmill/manifest/2")))
 
     assert error.what == "the schema is 'corpusmill/manifest/2', but this program reads 'corpusmill/manifest/1'"
+    assert error.fix == "rebuild the artifact"
 
 
 def test_missing_key_is_an_error_when_it_is_read() -> None:

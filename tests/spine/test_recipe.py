@@ -110,10 +110,20 @@ def test_recipe_is_read_with_its_sections(path: Path) -> None:
     [
         ("budgte: {tokens: 1}", "unknown key `budgte`", "did you mean `budget`?"),
         ("more: [{dataset: a, samplin: {}}]", "unknown key `more.0.samplin`", "did you mean `sampling`?"),
+        (
+            "more: [{dataset: a, sampling: {rows: 1, seed: x, sead: y}}]",
+            "unknown key `more.0.sampling.sead`",
+            "did you mean `seed`?",
+        ),
         ("held_out: {dataset: a, samplin: {}}", "unknown key `held_out.samplin`", "did you mean `sampling`?"),
         ("parts: [{kind: leef}]", "`parts.0.kind` must be one of leaf, root, got 'leef'", "did you mean leaf?"),
         ("parts: [{kind: x}]", "`parts.0.kind` must be one of leaf, root, got 'x'", "correct the value"),
         ("parts: [{leaves: 3}]", "the key `parts.0.kind` is missing", "add it"),
+        (
+            "parts: [{kind: leaf, leaves: 3, depth: 2}]",
+            "unknown key `parts.0.depth`",
+            "remove it; known keys: kind, leaves",
+        ),
         ("parts: [{kind: root, dept: 3}]", "unknown key `parts.0.dept`", "did you mean `depth`?"),
         ("budget: {tokens: 1, rows: 2}", "`budget`: give either tokens or rows", "correct it"),
     ],

@@ -196,6 +196,17 @@ def test_empty_folder_is_replaced(target: Path) -> None:
     assert is_whole(target)
 
 
+def test_partly_removed_leftover_is_cleaned_up(target: Path) -> None:
+    build(target)
+    half_removed = target.with_name(".words.building.7")
+    (half_removed / "parts").mkdir(parents=True)
+    (half_removed / "parts" / "a.txt").write_text("UN\n")
+
+    build(target, {"second": "plan"})
+
+    assert list_siblings(target) == [".words.lock", "words"]
+
+
 @pytest.mark.usefixtures("_umask")
 def test_sealing_in_place_writes_only_the_manifest_and_sets_the_same_permissions(target: Path) -> None:
     member = build(target / "train")

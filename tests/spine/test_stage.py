@@ -18,8 +18,12 @@ NAMES = ["a", "b", "c", "d", "e"]
         (Window(4, poison_rows=frozenset({4})), 0, [(4, "e")]),  # yielded, so that the stage can reject it
         (Window(1, 3), 0, [(1, "b"), (2, "c")]),
         (Window(11, 13), 10, [(11, "b"), (12, "c")]),
+        (Window(0, 12), 10, [(10, "a"), (11, "b")]),
+        (Window(13, None), 10, [(13, "d"), (14, "e")]),
         (Window(13, 99), 10, [(13, "d"), (14, "e")]),
         (Window(0, 10), 10, []),
+        (Window(15, None), 10, []),
+        (Window(2, 2), 0, []),
         (Window(4, 1), 0, []),
     ],
 )

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forgery import flip
+from forgery import flip, overwrite
 from word_artifact import ENGLISH, Words, build_words, stumble_over_five, words_in, write_words
-from word_building import PLAN, files_in, list_siblings, write_shard
+from word_building import PLAN, build, files_in, list_siblings, write_shard
 
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.opening import open_staging_dir
@@ -160,6 +160,14 @@ def test_another_plan_adopts_nothing(target: Path) -> None:
         assert staging_folders(target) == [other.folder]
 
 
+def test_plan_with_reordered_keys_is_the_same_plan(target: Path) -> None:
+    with open_staging_dir(target, {"recipe": "r", "inputs": [{"a": 1, "b": 2}]}) as building:
+        write_shard(building, 0)
+
+    with open_staging_dir(target, {"inputs": [{"b": 2, "a": 1}], "recipe": "r"}) as resumed:
+        assert resumed.read_receipt("write", "a") is not None
+
+
 def test_files_without_a_receipt_are_removed(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
@@ -221,6 +229,17 @@ def test_failure_after_a_lost_lock_is_reported_as_a_lost_lock(target: Path) -> N
         (first.folder / "parts.txt").write_text("the folder has another name by now")
 
 
+@pytest.mark.parametrize("number", ["²", "٣", "1½", "x", ""])
+def test_folder_whose_name_has_no_staging_number_is_kept(target: Path, number: str) -> None:
+    other = target.with_name(f".words.building.{number}")
+    other.mkdir(parents=True)
+
+    with open_staging_dir(target, PLAN) as building:
+        assert staging_folders(target) == [building.folder]
+
+    assert other.is_dir()
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_plan_that_is_not_a_plain_file_is_another_plan(target: Path, make: Callable[[Path], object]) -> None:
     with open_staging_dir(target, PLAN) as building:
@@ -230,3 +249,13 @@ def test_plan_that_is_not_a_plain_file_is_another_plan(target: Path, make: Calla
 
     with open_staging_dir(target, PLAN) as resumed:
         assert resumed.read_receipt("write", "a") is None
+
+
+def test_sealed_manifest_without_a_builder_has_no_number(target: Path) -> None:
+    manifest = build(target).folder / "manifest.json"
+    value = json.loads(manifest.read_bytes())
+    del value["provenance"]["builder"]
+    overwrite(manifest, json.dumps(value).encode())
+
+    with open_staging_dir(target, PLAN) as building:
+        assert building.lock.fence == 2

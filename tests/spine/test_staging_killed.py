@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from crash_points import kill_at
-from word_artifact import build_words, target_in, words_in
+from word_artifact import build_words, refuse_five, target_in, words_in
 from word_building import PLAN, build, is_whole, list_siblings
 
 from pipeline_assets.build.inventory import artifact_statuses, find_orphans
@@ -109,6 +109,13 @@ def build_lookalikes(root: Path) -> None:
         shutil.copytree(build_words(root / "elsewhere", "english").folder, root / name)
 
 
+def write_lookalike_sources(folder: Path) -> None:
+    """Write unsealed files into folders whose names resemble leftovers."""
+    for name in LOOKALIKES:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "notes.txt").write_text(name)
+
+
 def test_artifacts_named_like_leftovers_survive_killed_replacements(tmp_path: Path, system: str) -> None:
     build_lookalikes(tmp_path / "built")
     build_words(tmp_path / "built", "english")
@@ -124,6 +131,16 @@ def test_artifacts_named_like_leftovers_survive_killed_replacements(tmp_path: Pa
         assert list_siblings(root / "words") == [".words.lock", "elsewhere", "words", *LOOKALIKES]
 
     assert step > 80
+
+
+def test_sources_named_like_a_leftover_are_never_touched(target: Path, system: str) -> None:
+    write_lookalike_sources(target.parent)
+
+    build(target)
+    build(target, {"second": "plan"})
+
+    assert [(target.parent / name / "notes.txt").read_text() for name in LOOKALIKES] == list(LOOKALIKES)
+    assert list_siblings(target) == [".words.lock", "words", *LOOKALIKES]
 
 
 def test_artifact_named_like_a_leftover_is_listed_as_an_artifact(tmp_path: Path) -> None:
@@ -153,3 +170,15 @@ def test_link_or_file_named_like_a_leftover_is_kept(target: Path, tmp_path: Path
     build(target)
     assert is_whole(target)
     assert [path.name for path in linked_folder.iterdir()] == [".plan.json"]
+
+
+def test_interrupted_build_is_listed_for_its_own_artifact(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        build_words(tmp_path / "corpora", "english", refuse_five)
+    leftover = tmp_path / "corpora" / ".words.building.1"
+    leftover.rename(leftover.with_name(".words.old.3.building.1"))
+
+    own, other = (replace(target_in("english"), folder=Path("corpora", name)) for name in ("words.old.3", "words"))
+    [status, unbuilt] = artifact_statuses(tmp_path, [own, other])
+
+    assert (status.display_state, unbuilt.display_state) == ("interrupted", "missing")

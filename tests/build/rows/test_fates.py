@@ -198,6 +198,7 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
         ([(20, 10), (0, 10)], [range(10), range(20, 30)]),
         ([(10, 10), (0, 4)], [range(4), range(10, 20)]),
         ([(0, 10), (10, 0), (10, 10)], [range(20)]),
+        ([(0, 0)], []),
     ],
 )
 def test_adjacent_row_groups_are_merged_into_one_range_of_rows(

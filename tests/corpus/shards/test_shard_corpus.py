@@ -220,6 +220,18 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path)
     assert not (folder / "shard_00000.npy").exists()
 
 
+def test_a_shard_without_documents_between_others_changes_no_row(folder: Path) -> None:
+    shards = [[[5, 6, 7]], [], [[8, 9], [10]]]
+    encoded = tuple(write_encoded(folder / str(number), documents) for number, documents in enumerate(shards))
+    receipts = [Receipt([], {"tokens": tokens}) for tokens in (3, 0, 3)]
+    corpus = EncodedCorpus(encoded, receipts, lambda *_: iter(()))
+
+    [shard] = plan_token_shards(corpus, 3, ShardsRecipe(seq_len=2))
+    write_shard(shard, open_word_tokenizer(folder), "uint16", WHOLE_SHARD, StagingView(folder))
+
+    assert np.load(folder / "shard_00000.npy").tolist() == [[5, 6], [7, 8], [9, 10]]
+
+
 def test_workers_compression_levels_and_document_shards_change_no_row(
     folder: Path, texts: list[str], model: Path
 ) -> None:
@@ -229,7 +241,7 @@ def test_workers_compression_levels_and_document_shards_change_no_row(
     first, *others = (
         shard_documents(folder / str(number), documents, tokenizer, settings) for number, settings in enumerate(ways)
     )
-    small, large = (shard_documents(folder / str(size), documents, tokenizer, shard_size=size) for size in (30, 100))
+    small, large = (shard_documents(folder / str(size), documents, tokenizer, shard_size=size) for size in (3, 100))
 
     assert {other.manifest.digest for other in others} == {first.manifest.digest}
     assert read_rows(small).tolist() == read_rows(large).tolist() == read_rows(first).tolist()
