@@ -86,14 +86,15 @@ def test_two_pins_of_one_recipe_wait_for_each_other(tmp_path: Path, monkeypatch:
     assert is_locked and all(is_locked)
 
 
-def test_missing_revision_follows_the_dataset_and_its_comment(tmp_path: Path) -> None:
-    changes = [(f"  {PINNED}\n", ""), (f"dataset: {FINEWEB}\n", f"dataset: {FINEWEB}  # 10 TB\n")]
+@pytest.mark.parametrize("comment", ["", "  # 10 TB"])
+def test_missing_revision_follows_the_dataset_and_its_comment(comment: str, tmp_path: Path) -> None:
+    dataset = f"  dataset: {FINEWEB}{comment}\n"
+    changes = [(f"  {PINNED}\n", ""), (f"  dataset: {FINEWEB}\n", dataset)]
     path = write_recipe(tmp_path, "healing_text_v1", *changes)
     text = path.read_text(encoding="utf-8")
 
     assert pin_recipe(path, FINEWEB, COMMIT, SYSTEMS) == ""
 
-    dataset = f"  dataset: {FINEWEB}  # 10 TB\n"
     assert path.read_text(encoding="utf-8") == text.replace(dataset, f"{dataset}  revision: {COMMIT}\n")
 
 
