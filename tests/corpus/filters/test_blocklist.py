@@ -189,23 +189,7 @@ def test_a_list_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 
 
 ALONE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u4e00-\u9fff]")
-PIECES = [
-    *"abß.-_ \n1",
-    "ab",
-    "É",
-    "色",
-    "情",
-    "か",
-    "が",
-    "か\u3099",
-    "ก",
-    "กั",
-    "e\u0301",
-    "\u093f",
-    "😀",
-    "。",
-    "\u0301",
-]
+PIECES = [*"abß.-_ \n1É色情かがก😀。\u093f\u0301", "ab", "か\u3099", "กั", "e\u0301"]
 pieces = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 

@@ -1,6 +1,7 @@
 """Classifier scores equal those of fastText, and broken files are refused."""
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,25 +106,30 @@ def test_unknown_label_is_refused(score: dict[str, Any]) -> None:
     assert "hq.bin: the classifier has no label hq; choose one of __label__" in line
 
 
-@pytest.mark.parametrize("size", [0, 1, 60, 100, 5000, -4, -1])
-def test_truncated_classifier_is_refused(size: int, score: dict[str, Any]) -> None:
+def with_number(data: bytes, place: int, number: int) -> bytes:
+    return data[:place] + struct.pack("<i", number) + data[place + 4 :]
+
+
+OTHER_HEADERS = [(0, 7), (4, 11), (8, 9), (28, 40), (32, 1), (36, 1), (40, 0), (88, 5)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(lambda data, size=size: data[:size] for size in (0, 1, 60, 100, 5000, -4, -1)),
+        *(lambda data, header=header: with_number(data, *header) for header in OTHER_HEADERS),
+    ],
+)
+def test_a_truncated_classifier_or_another_model_type_is_refused(
+    damage: Callable[[bytes], bytes], score: dict[str, Any]
+) -> None:
     path = Path(score["model"]["path"])
-    path.write_bytes(path.read_bytes()[:size])
+    path.write_bytes(damage(path.read_bytes()))
 
     line = refusal(lambda: load_classifier(path))
 
     assert line.startswith(f"{path}: not a fastText classifier of the supported form (")
     assert line.endswith("); save a supervised model with softmax, not quantised, as .bin")
-
-
-@pytest.mark.parametrize(("place", "number"), [(0, 7), (4, 11), (8, 9), (28, 40), (32, 1), (36, 1), (40, 0), (88, 5)])
-def test_header_of_another_model_type_is_refused(place: int, number: int, score: dict[str, Any]) -> None:
-    path = Path(score["model"]["path"])
-    data = bytearray(path.read_bytes())
-    data[place : place + 4] = struct.pack("<i", number)
-    path.write_bytes(data)
-
-    assert "not a fastText classifier of the supported form" in refusal(lambda: load_classifier(path))
 
 
 def test_a_quantised_model_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from refusals import refusal
 
 from pipeline_assets.corpus import document_lines
 from pipeline_assets.corpus.document import Document, Meta
@@ -16,7 +15,6 @@ from pipeline_assets.corpus.document_shards import DocumentShard
 from pipeline_assets.corpus.filters.filter_corpus import filter_shard
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import Receipt, StagingView
 
@@ -146,19 +144,6 @@ def test_rules_read_metadata_place_and_licence_evidence(filtered: Callable[..., 
         ('language == "en"', "de", "en"),
         ("source_row < 4", 4, 4),
     ]
-
-
-@pytest.mark.parametrize(
-    ("rule", "column"), [("score >= 3", "score"), ('language == "en"', "language"), ('title != ""', "title")]
-)
-def test_rule_over_a_missing_column_is_refused(rule: str, column: str, filtered: Callable[..., Filtered]) -> None:
-    recipe = FilterRecipe.model_validate({"rules": [rule]})
-
-    assert refusal(lambda: filtered(document(0, "a", url="https://a"), recipe=recipe), UsageError) == (
-        f"rule `{rule}`: column `{column}` not found; "
-        "the columns are url, source_file, source_row, license_evidence; "
-        "correct the rule, or add the column; its row is a#0"
-    )
 
 
 def test_no_documents_and_no_kept_documents_leave_empty_files(filtered: Callable[..., Filtered]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plain_filters import ENGLISH_WEB, plain_verdict
 
@@ -101,7 +101,11 @@ PIECES = [*CHARACTERS, *BLANKS, *BLANKS, *WORDS, *LINES]
 pieces = st.lists(st.sampled_from(PIECES), max_size=80).map("".join)
 
 
+ONE_KIND = ["", "a", "\n", "🐻", "🐻" * 5000, "e\u0301" * 5000, "日本語" * 5000, "a" * 10_000, "a " * 10_000]
+
+
 @settings(max_examples=150)
+@example(texts=[*ONE_KIND, "\r\n" * 5000, "." * 9999])
 @given(texts=st.lists(pieces | st.text(), max_size=5))
 def test_any_texts_get_the_verdict_of_slow_and_simple_filters_alone_or_in_a_batch(texts: list[str]) -> None:
     verdicts = batch_verdicts(texts, LOOSE)
@@ -110,27 +114,6 @@ def test_any_texts_get_the_verdict_of_slow_and_simple_filters_alone_or_in_a_batc
     for (reason, kept_text), text in zip(verdicts, texts, strict=True):
         alone = evaluate(text, {}, LOOSE)
         assert (alone.reason, text if alone.reason else alone.text) == (reason, kept_text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "a",
-        "\n",
-        "🐻",
-        "🐻" * 5000,
-        "e\u0301" * 5000,
-        "日本語" * 5000,
-        "a" * 10_000,
-        "a " * 10_000,
-        "\r\n" * 5000,
-        "." * 9999,
-    ],
-    ids=lambda text: repr(text[:6]),
-)
-def test_texts_of_one_kind_of_character_get_the_verdict_of_slow_and_simple_filters(text: str) -> None:
-    assert batch_verdicts([text, text], LOOSE) == plain_verdicts([text, text], LOOSE)
 
 
 def test_document_of_50_megabytes_is_filtered_like_a_small_one() -> None:

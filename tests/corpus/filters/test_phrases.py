@@ -26,24 +26,6 @@ def search(texts: list[str], phrases: list[tuple[str, PhraseScope]]) -> list[int
 @pytest.mark.parametrize(
     ("text", "is_found"),
     [
-        ("bad", True),
-        ("(Bad)", True),
-        ("badly", False),
-        ("a_bad", False),
-        ("äbad", False),
-        ("bad1", False),
-        ("badly bad", True),
-        ("日bad本", False),
-        ("。bad。", True),
-    ],
-)
-def test_whole_words_are_not_next_to_a_letter_digit_or_underscore(text: str, is_found: bool) -> None:
-    assert search([text], [("bad", PhraseScope.WORDS)]) == [0 if is_found else -1]
-
-
-@pytest.mark.parametrize(
-    ("text", "is_found"),
-    [
         *(("home", True), ("a\n \u3000Home\t\r\nb", True), ("go home", False), ("home »", False), ("home\n", True)),
         *((f"a\n{' ' * 200}home\nb", True), (f"a\n{' ' * 200}. home\nb", False)),
     ],
@@ -107,7 +89,7 @@ def test_a_phrase_is_found_between_blanks_of_any_kind(scope: PhraseScope) -> Non
         assert [find([text], phrases, per_line=per_line).counts.tolist() for per_line in (False, True)] == [[1], [1]]
 
 
-letters = st.text(alphabet="abAé É_\n日", max_size=8)
+letters = st.text(alphabet="abAé É_1。\n日", max_size=8)
 
 
 @given(text=st.lists(letters, max_size=12).map("".join), phrases=st.lists(letters, min_size=1, max_size=6))

@@ -1,5 +1,6 @@
 """Pins of own steps, and the recipes that are refused because of them."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -73,13 +74,6 @@ def test_a_file_may_have_a_byte_order_mark_and_must_be_utf8(tmp_path: Path) -> N
 
     (path.parent / "my_filter.py").write_bytes(b"# caf\xe9\n" + KEEP.encode())
     assert refusal(lambda: StageARecipe.read(path)).endswith("my_filter.py: not UTF-8 (byte 5); save it as UTF-8")
-
-
-def test_a_function_is_found_by_its_name_in_any_unicode_form(tmp_path: Path) -> None:
-    for code, name in (("k\xe9ep", "ke\u0301ep"), ("ke\u0301ep", "k\xe9ep")):
-        path = write_step(tmp_path, KEEP.replace("keep", code), ["a"], function=name)
-
-        assert kept_texts(build_step(path, tmp_path / code)) == ["a"]
 
 
 def test_a_linked_file_is_refused(tmp_path: Path) -> None:
@@ -166,17 +160,6 @@ def test_changed_version_of_an_import_is_stale_and_refused(tiny_package: Callabl
     )
 
 
-def test_another_data_root_with_the_copied_recipe_and_file_has_the_same_digests(tmp_path: Path) -> None:
-    path = write_step(tmp_path, DECIDES, ["as is", "cut this", "none here"])
-    first = build_step(path, tmp_path / "data")
-    copied = tmp_path / "elsewhere"
-    copied.mkdir()
-    for file in path.parent.iterdir():
-        (copied / file.name).write_bytes(file.read_bytes())
-
-    assert build_step(copied / "mixed.yaml", tmp_path / "other").manifest.digest == first.manifest.digest
-
-
 def test_the_fate_of_a_document_names_the_step(tmp_path: Path) -> None:
     path = write_step(tmp_path, DECIDES, ["as is", "none here", "error here"], max_reject_fraction="0.5")
     build_step(path, tmp_path / "data")
@@ -210,50 +193,6 @@ def test_copied_recipe_includes_its_step_and_replaces_no_other(tmp_path: Path) -
     assert copied.with_name("my_filter.py").read_text() == KEEP + "\n"
 
 
-def test_a_version_of_a_recipe_runs_the_step_next_to_it(tmp_path: Path, hub_files: HubFiles, publish: Publish) -> None:
-    commit, path = publish({"rows.jsonl": b'{"text": "one"}\n'}), write_step(tmp_path, KEEP, ["a"])
-    content = yaml.safe_load(path.read_text())
-    notes = content["sources"][0]
-    pages = {"kind": "hub", "source": "pages", "dataset": "maker/pages", "revision": UNPINNED, "files": ["*"]}
-    pages |= {
-        "amount": {"text_bytes": 1000},
-        "domain": "web",
-        "license_tag": "cc0-1.0",
-        "columns": {"text": "text"},
-        "filters": notes["filters"],
-    }
-    path.write_text(yaml.safe_dump(content | {"sources": [pages, notes]}))
-
-    version = find_or_write_version("mixed", tmp_path, SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
-
-    assert version.path == path.with_name("mixed_20261102.yaml")
-    assert StageARecipe.read(version.path).revisions() == [("maker/pages", commit)]
-    [step] = {source.filters.python for source in StageARecipe.read(version.path).sources}
-    assert step is not None and step.code == KEEP
-
-
-def test_version_of_a_project_recipe_has_its_step_next_to_it(
-    tmp_path: Path, publish: Publish, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit, path = publish({"data/a.jsonl": b'{"text": "one"}'}), write_step(tmp_path / "project", KEEP, ["a"])
-    content = yaml.safe_load(path.read_text())
-    [notes] = content["sources"]
-    pages = {"kind": "hub", "source": "pages", "dataset": "maker/pages", "revision": UNPINNED, "files": ["*"]}
-    pages |= {key: notes[key] for key in ("domain", "license_tag", "filters")}
-    pages |= {"amount": {"text_bytes": 1000}, "columns": {"text": "text"}}
-    path.write_text(yaml.safe_dump(content | {"sources": [pages]}))
-    monkeypatch.setattr(recipe_paths, "PROJECT_RECIPES_FOLDER", path.parent)
-
-    version = find_or_write_version("mixed", tmp_path / "data", SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
-
-    recipe = StageARecipe.read(version.path)
-    assert (version.path, recipe.revisions()) == (
-        tmp_path / "data/recipes/mixed_20261102.yaml",
-        [("maker/pages", commit)],
-    )
-    assert recipe.sources[0].filters.python.code == KEEP  # type: ignore[union-attr]
-
-
 def test_a_step_does_not_hide_a_refused_licence(tmp_path: Path) -> None:
     path = write_step(tmp_path, KEEP, ["a"])
     path.write_text(path.read_text() + "refuse_licences: [cc0-1.0]\n")
@@ -261,3 +200,25 @@ def test_a_step_does_not_hide_a_refused_licence(tmp_path: Path) -> None:
     assert "source notes has the licence cc0-1.0, which `refuse_licences` refuses" in refusal(
         lambda: StageARecipe.read(path)
     )
+
+
+@pytest.mark.parametrize("folder", ["project", "data/recipes"])
+def test_a_version_of_a_recipe_has_its_step_next_to_it(
+    folder: str, tmp_path: Path, publish: Publish, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, path = publish({"rows.jsonl": b'{"text": "one"}\n'}), write_step(tmp_path, KEEP, ["a"])
+    content = yaml.safe_load(path.read_text())
+    [notes] = content["sources"]
+    pages = {"kind": "hub", "source": "pages", "dataset": "maker/pages", "revision": UNPINNED, "files": ["*"]}
+    pages |= {key: notes[key] for key in ("domain", "license_tag", "filters")}
+    pages |= {"amount": {"text_bytes": 1000}, "columns": {"text": "text"}}
+    path.write_text(yaml.safe_dump(content | {"sources": [pages]}))
+    shutil.copytree(path.parent, tmp_path / folder)
+    monkeypatch.setattr(recipe_paths, "PROJECT_RECIPES_FOLDER", tmp_path / "project")
+
+    version = find_or_write_version("mixed", tmp_path / "data", SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
+
+    recipe = StageARecipe.read(version.path)
+    assert version.path == tmp_path / "data/recipes/mixed_20261102.yaml"
+    assert recipe.revisions() == [("maker/pages", commit)]
+    assert recipe.sources[0].filters.python.code == KEEP  # type: ignore[union-attr]

@@ -165,13 +165,12 @@ def test_rules_remove_characters_and_add_only_line_feeds(text: str) -> None:
     assert set(kept) <= set(text) | {"\n"}
 
 
-ATTACKS = [
-    "(",
-    "（",
+MARKS = [
+    *"(（《'\u3000",
     "(,",
     "，）",
     "( ",
-    "《",
+    "(a:",
     "<ref",
     "<ref>",
     "<br",
@@ -185,7 +184,7 @@ ATTACKS = [
 ]
 
 
-@pytest.mark.parametrize("mark", [*ATTACKS, "(a:", "<!--", "(" * 9 + ")" * 9, "'", "\u3000", "a."])
+@pytest.mark.parametrize("mark", [*MARKS, "<!--", "(" * 9 + ")" * 9, "a."])
 def test_half_a_megabyte_of_any_mark_in_one_line_is_filtered(mark: str) -> None:
     """Linear time is a second; in quadratic time this test would take hours."""
     page = mark * (500_000 // len(mark))
