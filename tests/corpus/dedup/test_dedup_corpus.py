@@ -18,11 +18,12 @@ from dedup_build import (
     recipe,
     recipes,
     sign,
+    thorough,
     write_corpus,
 )
 from document_corpus import lines_in, numbered
 from forked_workers import forked_here
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument
 
@@ -56,7 +57,21 @@ def corpora(draw: st.DrawFn) -> list[PlainDocument]:
     return sorted(documents, key=lambda document: document.source)
 
 
+def numbered_documents(*texts: str) -> list[PlainDocument]:
+    return [PlainDocument(f"d{number}", text) for number, text in enumerate(texts)]
+
+
+HEAD = numbered(0, 40)
+LAST = f"x {numbered(1, 39)} y"
+CHAIN = numbered_documents(HEAD, numbered(4, 40), numbered(8, 40))  # the last is unlike the first
+COPY_OF_A_VARIANT = numbered_documents(HEAD, f"{HEAD} end", f"{HEAD} END")
+SIMILAR_TO_TWO = numbered_documents(HEAD, f"{LAST} z", LAST)
+
+
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@example(CHAIN, thorough(threshold="0.75"), 3)
+@example(COPY_OF_A_VARIANT, thorough(), 3)
+@example(SIMILAR_TO_TWO, thorough(threshold="0.9"), 3)
 @given(corpora(), recipes(), st.integers(1, 5))
 def test_decisions_equal_the_plain_rule_over_all_pairs(
     documents: list[PlainDocument], rules: DedupRecipe, shard_documents: int
@@ -120,7 +135,7 @@ def test_workers_memory_and_shard_sizes_change_no_decision_and_no_document(
 def test_number_of_runs_and_blocks_changes_no_pair_and_no_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, maximum: int
 ) -> None:
-    documents = [PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2)) for number in range(120)]
+    documents = numbered_documents(*(numbered(number * 3 % 40, 30 + number % 2) for number in range(120)))
     sources = write_corpus(tmp_path / "corpus", documents, 50)
     whole = deduplicate(tmp_path / "whole", sources, recipe())
 
@@ -147,7 +162,7 @@ def test_poison_row_is_rejected_and_has_no_duplicate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: DedupRecipe
 ) -> None:
     texts = [numbered(0, 30), "deadly", numbered(0, 30), f"{numbered(0, 30)} end", numbered(100, 30)]
-    sources = write_corpus(tmp_path / "c", [PlainDocument(f"d{n}", text) for n, text in enumerate(texts)], 10)
+    sources = write_corpus(tmp_path / "c", numbered_documents(*texts), 10)
     monkeypatch.setattr(sketches, "read_documents", read_until_deadly)
     with forked_here():
         result = deduplicate(tmp_path, sources, rules, RunSettings(1))
@@ -186,46 +201,10 @@ def test_decision_has_rule_place_and_similarity(decisions: Decisions) -> None:
 
 
 def test_decisions_are_found_by_the_key_that_ends_their_line(tmp_path: Path) -> None:
-    documents = [PlainDocument(f"d{number}", text) for number, text in enumerate([numbered(0, 9), numbered(0, 9), "x"])]
+    documents = numbered_documents(numbered(0, 9), numbered(0, 9), "x")
     result = deduplicate(tmp_path, write_corpus(tmp_path / "c", documents, 10), recipe())
 
     assert [decision.doc_id for decision in find_decisions(result, copy_of=["d0", "d2"])] == ["d1"]
-
-
-HEAD = numbered(0, 40)
-LAST = f"x {numbered(1, 39)} y"
-
-
-@pytest.mark.parametrize(
-    ("texts", "changes", "kept_documents"),
-    [
-        pytest.param(
-            [HEAD, numbered(4, 40), numbered(8, 40)],
-            {"threshold": "0.75"},
-            [None, "near d0", None],
-            id="a chain of similar documents keeps those unlike the first",
-        ),
-        pytest.param(
-            [HEAD, f"{HEAD} end", f"{HEAD} END"],
-            {},
-            [None, "near d0", "near d0"],
-            id="the copy of a near duplicate duplicates the kept document",
-        ),
-        pytest.param(
-            [HEAD, f"{LAST} z", LAST],
-            {"threshold": "0.9"},
-            [None, None, "near d1"],
-            id="the most similar of several kept documents is named",
-        ),
-    ],
-)
-def test_dropped_document_duplicates_a_kept_document(
-    texts: list[str], changes: dict[str, str], kept_documents: list[str | None], decisions: Decisions
-) -> None:
-    actual = decisions(*texts, **changes)
-
-    kinds = {"exact_duplicate": "exact", "near_duplicate": "near"}
-    assert [fate.duplicate_of and f"{kinds[fate.decision]} {fate.duplicate_of}" for fate in actual] == kept_documents
 
 
 def test_documents_above_the_cap_are_compared_with_the_first_and_counted(tmp_path: Path) -> None:

@@ -32,9 +32,6 @@ def test_differences_are_marked_and_equal_words_counted() -> None:
 
 def test_case_and_punctuation_are_ignored_and_shown_as_in_the_new_text() -> None:
     assert list(word_diff("the end of it", "The END (of, it) all.")) == ["The END (of, it)", "{+all.+}"]
-
-
-def test_words_of_equal_texts_are_counted() -> None:
     assert list(word_diff(words(40), words(40).title())) == ["… 40 equal words …"]
 
 
