@@ -30,14 +30,8 @@ def test_each_piece_is_in_the_row_that_a_full_scan_finds(lengths: list[int], seq
     assert {piece.draw.document: row for row, pieces in enumerate(shared) for piece in pieces} == {
         number: rows[number] for number, length in enumerate(lengths) if length % seq_len
     }
+    assert count_best_fit_rows(count_pieces(documents, seq_len), seq_len) == len(whole) + len(shared)
     assert find_whole_row_draws(documents, seq_len).tolist() == [row[0].draw.document for row in whole]
-
-
-@given(LENGTHS, st.integers(2, 33))
-def test_rows_are_counted_without_placing_pieces(lengths: list[int], seq_len: int) -> None:
-    whole, shared = best_fit_rows([(Draw("a", 0, number), length) for number, length in enumerate(lengths)], seq_len)
-
-    assert count_best_fit_rows(count_pieces(np.array(lengths, np.int32), seq_len), seq_len) == len(whole) + len(shared)
 
 
 def test_spare_rows_take_the_longest_documents_that_share_a_row() -> None:

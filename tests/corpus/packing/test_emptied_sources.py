@@ -18,37 +18,30 @@ def corpus(**counts: Any) -> Artifact:
     return Artifact(Path("corpus"), SimpleNamespace(identity=SimpleNamespace(counts=counts)))  # type: ignore[arg-type]
 
 
-DEDUPLICATED = corpus(by_source={"a": {"in": 10, "exact_duplicate": 4, "near_duplicate": 3}})
+LOST = {"in": 10, "exact_duplicate": 4, "near_duplicate": 3}
+DEDUPLICATED, OF_SEEN = corpus(by_source={"a": LOST}), corpus(by_source={"a": LOST | {"of_seen": 7}})
 CLEAN = corpus(
     by_source={"a": {"in": 3, "out": 0, "dropped": 3, "text_bytes": 0}, "b": {"in": 9, "out": 9, "text_bytes": 9}}
 )
 
 
-def test_the_error_counts_duplicate_and_contaminated_documents() -> None:
+@pytest.mark.parametrize(
+    ("deduplicated", "lost", "names_order"),
+    [
+        (DEDUPLICATED, "7 of 10 documents were duplicates, 3 of 3 documents were contaminated", True),
+        (OF_SEEN, "7 of 10 documents were duplicates of `seen`, 3 of 3 documents were contaminated", False),
+        (None, "3 of 3 documents were contaminated", False),
+    ],
+)
+def test_the_error_counts_duplicate_and_contaminated_documents(
+    deduplicated: Artifact | None, lost: str, names_order: bool
+) -> None:
     message, _, fix = refusal(
-        lambda: raise_if_source_empty({"all": CLEAN}, DEDUPLICATED, ["a", "b"]), UsageError
+        lambda: raise_if_source_empty({"all": CLEAN}, deduplicated, ["a", "b"]), UsageError
     ).partition("; ")
 
-    assert message.endswith(
-        ": no documents of a remain: 7 of 10 documents were duplicates, 3 of 3 documents were contaminated"
-    )
-    assert "or list it before the sources that repeat its texts" in fix
-
-
-def test_duplicates_of_seen_corpora_are_reported_without_advice_on_order() -> None:
-    repeating = corpus(by_source={"a": {"in": 10, "exact_duplicate": 4, "near_duplicate": 3, "of_seen": 7}})
-
-    with pytest.raises(UsageError, match="7 of 10 documents were duplicates of `seen`, 3 of 3 documents") as refused:
-        raise_if_source_empty({"all": CLEAN}, repeating, ["a"])
-
-    assert "list it before" not in refused.value.fix
-
-
-def test_error_without_duplicates_does_not_advise_to_reorder_sources() -> None:
-    with pytest.raises(UsageError, match="no documents of a remain: 3 of 3 documents were contaminated") as refused:
-        raise_if_source_empty({"all": CLEAN}, None, ["a"])
-
-    assert "list it before" not in refused.value.fix
+    assert message.endswith(f": no documents of a remain: {lost}")
+    assert ("or list it before the sources that repeat its texts" in fix) == names_order
 
 
 def test_a_source_that_is_not_requested_may_be_empty() -> None:

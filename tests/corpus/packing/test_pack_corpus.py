@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from numbered_pages import pages
 from pack_build import (
     STRATEGIES,
     TWO_SOURCES,
@@ -27,15 +25,12 @@ from wrong_tokenizer import wrong_gigatoken
 from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.trace import trace_token
-from pipeline_assets.corpus.corpus_shard import corpus_shards
-from pipeline_assets.corpus.formats.memmap import BOUNDARIES_FILE, INDEX_FILE, INPUT_IDS_FILE, open_packed
+from pipeline_assets.corpus.formats.memmap import BOUNDARIES_FILE, open_packed
 from pipeline_assets.corpus.packing import boundaries, plan_format
 from pipeline_assets.corpus.packing.summary import summarize_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT
-from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -60,21 +55,6 @@ def test_workers_ranges_and_levels_do_not_change_the_digest(
     assert [open_packed(two_workers.folder).segments(row) for row in range(20)] == [
         open_packed(in_process.folder).segments(row) for row in range(20)
     ]
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_neither_shard_size_nor_the_order_of_weights_changes_rows(folder: Path, strategy: str) -> None:
-    large_shards, small_shards = (
-        pack_documents(folder / str(shard), TWO_SOURCES, shard, strategy=strategy, num_seqs=10, weights=weights)
-        for shard, weights in ((100, {"a": "0.25", "b": "0.75"}), (2, {"b": "0.75", "a": "0.25"}))
-    )
-
-    def contents(result: Artifact) -> list[str]:
-        return [
-            file.content_sha256 for file in result.manifest.identity.files if file.path in (INPUT_IDS_FILE, INDEX_FILE)
-        ]
-
-    assert contents(large_shards) == contents(small_shards)
 
 
 def test_without_stored_boundaries_they_are_read_from_the_index(folder: Path) -> None:
@@ -131,16 +111,6 @@ def test_a_text_with_the_end_of_document_token_is_rejected(folder: Path) -> None
     )
 
 
-def test_best_fit_fills_a_single_row_exactly(folder: Path) -> None:
-    documents, rules = sized_documents("a", [5, 3]), {"weights": {"a": "1"}, "num_seqs": 1, "strategy": "best_fit"}
-
-    full = pack_documents(folder / "8", documents, **rules)
-
-    assert full.manifest.identity.counts["padding_tokens"] == 0
-    with pytest.raises(UsageError, match=r"the available tokens do not fill a row of 9, or raise its max_epochs"):
-        pack_documents(folder / "9", documents, seq_len=9, **rules)
-
-
 @pytest.mark.parametrize(
     ("cap", "epochs"), [("0.5", "0.545455"), ("2.5", "2.545455"), ("1", "1.000000"), ("3", "3.000000")]
 )
@@ -168,18 +138,6 @@ def test_cut_documents_are_counted_longer_ones_included(folder: Path, strategy: 
     assert summary["cut_documents"] == sum(not line["is_whole"] for line in lines)
     assert summary["cut_share"] == f"{summary['cut_documents'] / len(lines):.6f}"
     assert summary["by_source"]["b"]["longer_than_a_row"] == sum(line["tokens"] == 20 for line in lines) > 0
-
-
-def test_corpus_shards_have_the_name_of_their_corpus(ingest: Callable[..., Artifact]) -> None:
-    corpus = ingest({"a.parquet": pages({f"page-{number}": "text" for number in range(20)})}, 10, shard_text_bytes=1)
-
-    shards = corpus_shards({"pages": corpus})
-
-    assert [(shard.source, shard.path, shard.rows) for shard in shards] == [
-        ("pages", "shards/00000.jsonl.zst", 10),
-        ("pages", "shards/00001.jsonl.zst", 10),
-    ]
-    assert all(shard.file.is_file() for shard in shards)
 
 
 def test_a_text_with_special_tokens_is_not_packed_and_its_trace_has_the_reason(tmp_path: Path) -> None:

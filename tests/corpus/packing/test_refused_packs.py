@@ -5,91 +5,78 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pack_build import STRATEGIES, TWO_SOURCES, Doc, pack, pack_documents, recipe, sized_documents, write_shards
+from pack_build import STRATEGIES, TWO_SOURCES, Doc, pack_documents, sized_documents
 from refusals import refusal
-from word_tokenizer import write_tokenizer
 
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.corpus.packing.empty_sources import raise_if_unencodable
-from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.staging import Receipt
+
+SMALL_B = [*sized_documents("a", [3, 5, 20, 4, 2, 9] * 4), *sized_documents("b", [4, 4, 4, 7, 34] * 2)]  # 172 and 106
+
+
+TOO_LONG = "lower `pack.seq_len`: the available tokens do not fill a row of"
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "needed", "fix"),
     [
         (
             {"num_seqs": 30},
-            "pack.num_seqs: 30 rows need 120 tokens of b, which has 106: 1.133 epochs, but its cap is 1; "
-            "request at most 26 rows, or lower its weight to at most 0.441666, or raise its max_epochs",
+            "30 rows need 120 tokens of b, which has 106: 1.133 epochs, but its cap is 1",
+            "request at most {rows} rows, or lower its weight to at most 0.441666, or raise its max_epochs",
         ),
         (
             {"num_seqs": 40},  # all sources have tokens for 34 rows: no weights suffice
-            "pack.num_seqs: 40 rows need 160 tokens of b, which has 106: 1.51 epochs, but its cap is 1; "
-            "request at most 26 rows, or raise its max_epochs",
+            "40 rows need 160 tokens of b, which has 106: 1.51 epochs, but its cap is 1",
+            "request at most {rows} rows, or raise its max_epochs",
         ),
         (
-            {"num_seqs": 30, "strategy": "best_fit"},
-            "pack.num_seqs: 30 rows need 120 tokens of b, which has 106: 1.133 epochs, but its cap is 1; "
-            "request at most 27 rows, or lower its weight to at most 0.441666, or raise its max_epochs",
-        ),
-        *(
-            (
-                {"num_seqs": 1, "seq_len": 1000, "strategy": strategy},
-                "pack.num_seqs: 1 row needs 500 tokens of b, which has 106: 4.717 epochs, but its cap is 1; "
-                "lower `pack.seq_len`: "
-                "the available tokens do not fill a row of 1,000, or raise its max_epochs",
-            )
-            for strategy in STRATEGIES
-        ),
-        *(
-            (
-                {"num_seqs": 1, "seq_len": 250, "strategy": strategy},
-                "pack.num_seqs: 1 row needs 125 tokens of b, which has 106: 1.18 epochs, but its cap is 1; "
-                "lower `pack.seq_len`: "
-                "the available tokens do not fill a row of 250, or lower its weight to at most 0.424, "
-                "or raise its max_epochs",
-            )
-            for strategy in STRATEGIES
+            {"num_seqs": 1, "seq_len": 1000},
+            "1 row needs 500 tokens of b, which has 106: 4.717 epochs, but its cap is 1",
+            f"{TOO_LONG} 1,000, or raise its max_epochs",
         ),
         (
-            {"num_seqs": 9, "seq_len": 250},
-            "pack.num_seqs: 9 rows need 1,125 tokens of b, which has 106: 10.614 epochs, but its cap is 1; "
-            "lower `pack.seq_len`: "
-            "the available tokens do not fill a row of 250, "
-            "or lower its weight and request fewer rows, or raise its max_epochs",
-        ),
-        *(
-            (
-                {"caps": {"a": "0.0001"}, "strategy": strategy},
-                "pack.num_seqs: 2 rows need 8 tokens of a, which has 172: 0.047 epochs, but its cap is 0.0001; "
-                "lower `pack.seq_len`: "
-                "the available tokens do not fill a row of 8, or lower its weight to at most 0.001075, "
-                "or raise its max_epochs",
-            )
-            for strategy in STRATEGIES
+            {"num_seqs": 1, "seq_len": 250},
+            "1 row needs 125 tokens of b, which has 106: 1.18 epochs, but its cap is 1",
+            f"{TOO_LONG} 250, or lower its weight to at most 0.424, or raise its max_epochs",
         ),
         (
-            {"caps": {"a": "0.001"}, "strategy": "best_fit", "num_seqs": None},  # not even one token
-            "pack.num_seqs: 1 row needs 4 tokens of a, which has 172: 0.024 epochs, but its cap is 0.001; "
-            "lower `pack.seq_len`: "
-            "the available tokens do not fill a row of 8, or lower its weight to at most 0.0215, "
-            "or raise its max_epochs",
+            {"num_seqs": 10, "seq_len": 250},
+            "10 rows need 1,250 tokens of b, which has 106: 11.793 epochs, but its cap is 1",
+            f"{TOO_LONG} 250, or lower its weight and request fewer rows, or raise its max_epochs",
         ),
         (
-            {"weights": {"a": "0.5", "bb": "0.5"}},
-            "pack.weights: source bb not found; did you mean b?",
+            {"caps": {"a": "0.0001"}},
+            "2 rows need 8 tokens of a, which has 172: 0.047 epochs, but its cap is 0.0001",
+            f"{TOO_LONG} 8, or lower its weight to at most 0.001075, or raise its max_epochs",
         ),
         (
-            {"weights": {"a": "1"}},
-            "pack.weights: the source b has no weight; set its weight, or pack a corpus without it",
+            {"caps": {"a": "0.001"}, "num_seqs": None},  # not even one token
+            "1 row needs 4 tokens of a, which has 172: 0.024 epochs, but its cap is 0.001",
+            f"{TOO_LONG} 8, or lower its weight to at most 0.0215, or raise its max_epochs",
         ),
     ],
 )
-def test_an_impossible_pack_is_refused_in_one_line(folder: Path, changes: dict[str, Any], message: str) -> None:
-    documents = [*sized_documents("a", [3, 5, 20, 4, 2, 9] * 4), *sized_documents("b", [4, 4, 4, 7, 34] * 2)]
+@pytest.mark.parametrize(("strategy", "rows"), [("sequential", 26), ("best_fit", 27)])
+def test_more_tokens_than_a_source_has_are_refused_in_one_line(
+    folder: Path, changes: dict[str, Any], needed: str, fix: str, strategy: str, rows: int
+) -> None:
+    assert refusal(lambda: pack_documents(folder, SMALL_B, strategy=strategy, **changes), UsageError) == (
+        f"pack.num_seqs: {needed}; {fix.format(rows=rows)}"
+    )
 
-    assert refusal(lambda: pack_documents(folder, documents, **changes), UsageError) == message
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"a": "0.5", "bb": "0.5"}, "source bb not found; did you mean b?"),
+        ({"a": "1"}, "the source b has no weight; set its weight, or pack a corpus without it"),
+    ],
+)
+def test_weights_of_other_sources_are_refused(folder: Path, weights: dict[str, str], message: str) -> None:
+    assert refusal(lambda: pack_documents(folder, SMALL_B, weights=weights), UsageError) == f"pack.weights: {message}"
 
 
 def test_a_single_source_gets_no_weight_advice_and_its_rejects_are_counted(folder: Path) -> None:
@@ -117,23 +104,19 @@ def test_the_advised_number_of_rows_works_and_one_more_does_not(folder: Path, st
 
 
 def test_without_weights_the_advised_factor_for_all_caps_suffices(folder: Path) -> None:
-    documents = [*sized_documents("a", [3, 5, 20, 4, 2, 9] * 4), *sized_documents("b", [4, 4, 4, 7, 34] * 2)]
-
-    assert refusal(lambda: pack_documents(folder, documents, weights=None, num_seqs=40), UsageError) == (
+    assert refusal(lambda: pack_documents(folder, SMALL_B, weights=None, num_seqs=40), UsageError) == (
         "pack.num_seqs: 40 rows need 320 tokens, but the caps of all sources allow 278; "
         "request at most 34 rows, or multiply every cap in `max_epochs` by 1.152"
     )
-    result = pack_documents(folder / "more", documents, weights=None, num_seqs=40, max_epochs="1.152")
+    result = pack_documents(folder / "more", SMALL_B, weights=None, num_seqs=40, max_epochs="1.152")
     assert len(open_packed(result.folder)) == 40
 
 
 def test_a_source_without_a_document_is_named(folder: Path) -> None:
     documents = [*sized_documents("a", [5] * 9), Doc("b", "bad", "<end>")]
 
-    assert refusal(lambda: pack_documents(folder, documents), UsageError) == (
-        "pack.weights: no document of b can be encoded: 1 special_tokens; "
-        "remove the source and its weight, or choose another tokenizer"
-    )
+    with pytest.raises(UsageError, match="no document of b can be encoded: 1 special_tokens; remove the source"):
+        pack_documents(folder, documents)
 
 
 def test_a_shortage_below_a_token_counts_as_one_token(folder: Path) -> None:
@@ -161,37 +144,6 @@ def test_rows_larger_than_the_disk_are_refused_before_encoding(folder: Path) -> 
     assert list(folder.glob("packed*/.receipts/*")) == []
 
 
-def test_rows_larger_than_the_free_space_are_a_retryable_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 640, 640))
-
-    assert refusal(lambda: pack_documents(folder, TWO_SOURCES, num_seqs=21), RetryableError) == (
-        f"{folder / 'packed'}: 21 rows of 8 tokens need 672 bytes, but only 640 are free; "
-        "free disk space, lower `pack.num_seqs`, or choose a folder on a larger disk"
-    )
-
-
-def test_rows_of_all_documents_are_counted_before_writing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 64, 64))
-
-    message = refusal(
-        lambda: pack_documents(folder, sized_documents("a", [400]), num_seqs=None, weights=None), RetryableError
-    )
-
-    assert message == (
-        f"{folder / 'packed'}: 50 rows of 8 tokens need 1,600 bytes, but only 64 are free; "
-        "free disk space, lower `pack.num_seqs`, or choose a folder on a larger disk"
-    )
-
-
-def test_a_truncated_shard_is_an_error(folder: Path) -> None:
-    tokenizer = write_tokenizer(folder)
-    [shard] = write_shards(folder / "c", sized_documents("a", [5] * 3), 5)
-    shard.file.write_bytes(shard.file.read_bytes()[:-6])
-
-    with pytest.raises(InputError, match="the zstd stream is truncated"):
-        pack(folder, [shard], recipe(tokenizer, weights={"a": "1"}), tokenizer)
-
-
 def test_reasons_without_encodable_documents_are_counted_in_order() -> None:
     halves = [
         Receipt([], {"rows": 3, "rejected/special_tokens": 2, "rejected/killed_worker": 1}),
@@ -201,4 +153,21 @@ def test_reasons_without_encodable_documents_are_counted_in_order() -> None:
     assert refusal(lambda: raise_if_unencodable(["b", "b"], halves), UsageError) == (
         "pack.weights: no document of b can be encoded: 1 empty, 1 killed_worker, 2 special_tokens; "
         "remove the source and its weight, or choose another tokenizer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "free", "what"),
+    [
+        ({"num_seqs": 21}, 640, "21 rows of 8 tokens need 672 bytes, but only 640 are free"),
+        ({"num_seqs": None, "weights": None}, 64, "34 rows of 8 tokens need 1,088 bytes, but only 64 are free"),
+    ],
+)
+def test_rows_larger_than_the_free_space_are_a_retryable_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], free: int, what: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - free, free))
+
+    assert refusal(lambda: pack_documents(folder, SMALL_B, **changes), RetryableError) == (
+        f"{folder / 'packed'}: {what}; free disk space, lower `pack.num_seqs`, or choose a folder on a larger disk"
     )

@@ -78,8 +78,9 @@ def test_a_truncated_file_is_reported(tmp_path: Path) -> None:
     shard = write_encoded(tmp_path, DOCUMENTS)
     shard.token_file.write_bytes(shard.token_file.read_bytes()[:-1])
 
-    with (
-        TokenReader(shard) as reader,
-        pytest.raises(RetryableError, match=r"0\.tokens: the file of token ids ends early"),
-    ):
-        list(reader.read_blocks(0, 11))
+    with TokenReader(shard) as reader:
+        for read in (lambda: reader.read_document(4, memoryview(bytearray(4))), lambda: [*reader.read_blocks(0, 11)]):
+            with pytest.raises(
+                RetryableError, match=r"0\.tokens: the file of token ids ends early; run the same command again"
+            ):
+                read()
