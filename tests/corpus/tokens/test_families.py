@@ -84,6 +84,7 @@ def test_a_tokenizer_json_gives_the_ids_of_plain_text_and_names_its_end(load_hf:
     assert tokenizer.encode(["één", "two"]).text_bytes == 8
     assert (tokenizer.end_of_document_id, tokenizer.padding_id, tokenizer.vocabulary_size) == (4, 4, 5)
     assert not tokenizer.contains_special(tokenizer.encode(["one nine"]).ids)
+    assert tokenizer.contains_special(tokenizer.encode(["one <end>"]).ids)
     assert tokenizer.decode(np.array([1, 2, 4], np.int32)) == "one two <end>"
 
 
@@ -137,13 +138,6 @@ def test_a_special_token_in_a_text_is_encoded_as_characters(load_hf: Load) -> No
     assert not tokenizer.contains_special(tokenizer.encode(["ab<end>ba"]).ids)
 
 
-def test_a_special_id_in_encoded_text_is_detected(load_hf: Load) -> None:
-    tokenizer = load_hf(hf_content())
-
-    assert encode_texts(tokenizer, "one <end>") == [[1, 4]]
-    assert tokenizer.contains_special(tokenizer.encode(["one <end>"]).ids)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -178,17 +172,16 @@ def test_an_unusable_file_is_refused(load_hf: Load, content: Content | bytes, me
     assert error.value.where.endswith("tokenizer.json")
 
 
-def test_an_end_other_than_a_special_token_is_refused_with_the_existing_ones(load_hf: Load) -> None:
-    assert refusal(lambda: load_hf(hf_content(), end_of_document="</s>"), UsageError) == (
-        "pack.tokenizer.end_of_document: '</s>' is not a special token of tokenizer.json; "
-        "name the token that ends a document; it has <unk>, <end>"
-    )
-
-
-def test_a_file_without_special_tokens_is_refused_with_advice_for_another_file(load_hf: Load) -> None:
-    assert refusal(lambda: load_hf(hf_content(added_tokens=[])), UsageError) == (
-        "pack.tokenizer.end_of_document: '<end>' is not a special token of tokenizer.json; "
-        "use a file with special tokens"
+@pytest.mark.parametrize(
+    ("content", "end", "fix"),
+    [
+        (hf_content(), "</s>", "name the token that ends a document; it has <unk>, <end>"),
+        (hf_content(added_tokens=[]), "<end>", "use a file with special tokens"),
+    ],
+)
+def test_an_end_other_than_a_special_token_is_refused(load_hf: Load, content: Content, end: str, fix: str) -> None:
+    assert refusal(lambda: load_hf(content, end_of_document=end), UsageError) == (
+        f"pack.tokenizer.end_of_document: '{end}' is not a special token of tokenizer.json; {fix}"
     )
 
 
@@ -256,13 +249,10 @@ def test_a_sentencepiece_model_gives_the_ids_of_plain_text_and_no_control_symbol
     assert tokenizer.decode(runs.ids[: runs.lengths[0]]) == "hello world"
 
 
-def test_a_model_with_a_padding_id_uses_it(load_model: Load) -> None:
-    assert load_model(pad_id=3).padding_id == 3
+def test_a_model_may_have_a_padding_id_and_a_user_defined_end(load_model: Load) -> None:
+    tokenizer = load_model("<sep>", user_defined_symbols=["<sep>"], pad_id=3)
 
-
-def test_a_user_defined_end_in_a_text_is_detected(load_model: Load) -> None:
-    tokenizer = load_model("<sep>", user_defined_symbols=["<sep>"])
-
+    assert tokenizer.padding_id == 3
     assert tokenizer.contains_special(tokenizer.encode(["hello <sep> world"]).ids)
     assert not tokenizer.contains_special(tokenizer.encode(["hello world"]).ids)
 
