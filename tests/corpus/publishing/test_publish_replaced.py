@@ -43,27 +43,19 @@ def test_an_edited_card_is_replaced_only_on_request(
     assert check_whole(place.folder) == second.manifest.digest
 
 
-def test_a_foreign_card_is_replaced_only_on_request(place: Place, first: Artifact, unloaded: None) -> None:
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("README.md", r"a card without a readable manifest\.json"), ("croissant.json", r"a different croissant\.json")],
+)
+def test_a_foreign_file_is_replaced_only_on_request(
+    name: str, what: str, place: Place, first: Artifact, unloaded: None
+) -> None:
     place.repo().create(private=True)
-    someone_commits(place, "README.md", b"Mine.")
+    someone_commits(place, name, b"Mine.")
 
-    with pytest.raises(
-        UsageError, match=r"the repo contains a card without a readable manifest\.json, which .* mine/chats would"
-    ):
+    with pytest.raises(UsageError, match=rf"the repo contains {what}, which .* mine/chats would"):
         send(first, place)
-    assert (place.folder / "README.md").read_bytes() == b"Mine."
-
-    send(first, place, replaces=True)
-    assert check_whole(place.folder) == first.manifest.digest
-
-
-def test_a_foreign_file_is_replaced_only_on_request(place: Place, first: Artifact, unloaded: None) -> None:
-    place.repo().create(private=True)
-    someone_commits(place, "croissant.json", b"Mine.")
-
-    with pytest.raises(UsageError, match=r"the repo contains a different croissant\.json, which .* mine/chats would"):
-        send(first, place)
-    assert (place.folder / "croissant.json").read_bytes() == b"Mine."
+    assert (place.folder / name).read_bytes() == b"Mine."
 
     send(first, place, replaces=True)
     assert check_whole(place.folder) == first.manifest.digest
