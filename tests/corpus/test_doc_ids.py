@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus import doc_ids
@@ -53,32 +53,6 @@ def slow_repeats(shards: list[list[str]]) -> dict[int, dict[int, int]]:
     return repeats
 
 
-def test_the_first_row_of_an_id_is_no_repeat(tmp_path: Path) -> None:
-    repeats = find_repeats_in(tmp_path, [["a", "b", "a"], ["c"], ["b", "a", "d"]])
-
-    assert repeats == {0: {2: 2}, 2: {0: 2, 1: 3}}
-
-
-def test_lookups_in_small_windows_find_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doc_ids, "_WINDOW_ROWS", 3)
-    shards = [list("abacbada"), list("aaaaaaa"), list("xyz"), list("xaz")]
-
-    assert find_repeats_in(tmp_path, shards) == slow_repeats(shards)
-
-
-def test_the_first_repeat_is_in_the_first_shard_and_row(tmp_path: Path) -> None:
-    paths = write_shards(tmp_path, [["a", "b"], ["c", "b", "a"], ["b", "a", "d"]])
-
-    assert find_first_repeat(paths) == (1, 1, 4)
-    assert find_first_repeat(paths[:1]) is None
-
-
-def test_shards_without_documents_and_a_corpus_without_shards_have_no_repeats(tmp_path: Path) -> None:
-    assert find_repeats_in(tmp_path, [[], ["a"], []]) == {}
-    assert find_repeats_in(tmp_path, [[]]) == {}
-    assert list(doc_ids.find_repeats([])) == []
-
-
 def test_an_id_has_24_bytes_and_the_file_the_recorded_sha256(tmp_path: Path) -> None:
     file = write_ids(tmp_path / "ids", ["a", "b"])
 
@@ -88,10 +62,6 @@ def test_an_id_has_24_bytes_and_the_file_the_recorded_sha256(tmp_path: Path) -> 
         "4a59390016e8233e 34b1e164654f8933 0100000000000000 cabd1bca128197ca 4ddc239ab331c2fa 0000000000000000"
     )
     assert file.sha256 == "39063c12ca1e765cf832cf9389348ab87b7e0b913166e6fe691ce82604f96e2c"
-
-
-def test_ids_that_differ_only_in_unicode_form_are_distinct(tmp_path: Path) -> None:
-    assert find_repeats_in(tmp_path, [["é", "e\u0301"]]) == {}
 
 
 def test_a_file_truncated_during_the_merge_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,15 +78,24 @@ def test_a_file_truncated_during_the_merge_is_named(tmp_path: Path, monkeypatch:
 
 
 @given(
-    shards=st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), min_size=1, max_size=5),
+    shards=st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", "é", "e\u0301"]), max_size=12), max_size=5),
     run_ids=st.integers(1, 13),
     block_ids=st.integers(1, 40),
+    window_rows=st.integers(1, 9),
 )
+@example([["a", "b", "a"], ["c"], ["b", "a", "d"]], 13, 40, 9)
+@example([[], ["a"], []], 13, 40, 9)
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_repeats_equal_those_of_a_dictionary_for_any_run_and_block_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: list[list[str]], run_ids: int, block_ids: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shards: list[list[str]],
+    run_ids: int,
+    block_ids: int,
+    window_rows: int,
 ) -> None:
-    for name, size in (("IDS_PER_RUN", run_ids), ("_BLOCK_IDS", block_ids), ("_MIN_READ_IDS", 1)):
+    sizes = {"IDS_PER_RUN": run_ids, "_BLOCK_IDS": block_ids, "_MIN_READ_IDS": 1, "_WINDOW_ROWS": window_rows}
+    for name, size in sizes.items():
         monkeypatch.setattr(doc_ids, name, size)
 
     repeats = find_repeats_in(tmp_path, shards)

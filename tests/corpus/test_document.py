@@ -15,37 +15,34 @@ from pipeline_assets.corpus.document import Document, Meta, derive_doc_id, to_is
 from pipeline_assets.corpus.partial_documents import DocumentText, decode_columns
 from pipeline_assets.spine.errors import InputError
 
+META = Meta.from_mapping("a.jsonl", 7, {"score": 3.5, "title": "Ä"}, "row: license")
+DOCUMENT = Document("Ärger\n", "fineweb_edu", "web", "<urn:1>", "odc-by", "2019-04-21T18:54:04.000", META)
+BARE = Document("Text.", "notes", "books", "1", "unknown", "", Meta("a.txt", 0))
 
-def document() -> Document:
-    meta = Meta.from_mapping("a.jsonl", 7, {"score": 3.5, "title": "Ä"}, "row: license")
-    return Document("Ärger\n", "fineweb_edu", "web", "<urn:1>", "odc-by", "2019-04-21T18:54:04.000", meta)
 
-
-def test_a_document_is_written_in_the_order_of_its_fields() -> None:
-    line = msgspec.json.encode(document())
-
-    assert line.decode() == (
-        '{"text":"Ärger\\n","source":"fineweb_edu","domain":"web","doc_id":"<urn:1>","license_tag":"odc-by",'
-        '"created_at":"2019-04-21T18:54:04.000","meta":{"source_file":"a.jsonl","source_row":7,'
-        '"license_evidence":"row: license","title":"Ä","url":"","language":"","extra":"{\\"score\\":3.5}"}}'
+@pytest.mark.parametrize(
+    ("document", "line"),
+    [
+        (
+            DOCUMENT,
+            '{"text":"Ärger\\n","source":"fineweb_edu","domain":"web","doc_id":"<urn:1>","license_tag":"odc-by",'
+            '"created_at":"2019-04-21T18:54:04.000","meta":{"source_file":"a.jsonl","source_row":7,'
+            '"license_evidence":"row: license","title":"Ä","url":"","language":"","extra":"{\\"score\\":3.5}"}}',
+        ),
+        (
+            BARE,
+            '{"text":"Text.","source":"notes","domain":"books","doc_id":"1","license_tag":"unknown","created_at":"",'
+            '"meta":{"source_file":"a.txt","source_row":0,"license_evidence":"recipe","title":"","url":"",'
+            '"language":"","extra":"{}"}}',
+        ),
+    ],
+)
+def test_a_document_is_written_with_every_field_in_order_and_read_back(document: Document, line: str) -> None:
+    assert msgspec.json.encode(document).decode() == line
+    assert msgspec.json.decode(line, type=Document) == document
+    assert msgspec.json.decode(line, type=DocumentText) == DocumentText(
+        document.doc_id, document.text, document.license_tag
     )
-
-
-def test_a_document_without_metadata_has_every_field() -> None:
-    line = msgspec.json.encode(Document("Text.", "notes", "books", "1", "unknown", "", Meta("a.txt", 0)))
-
-    assert line.decode() == (
-        '{"text":"Text.","source":"notes","domain":"books","doc_id":"1","license_tag":"unknown","created_at":"",'
-        '"meta":{"source_file":"a.txt","source_row":0,"license_evidence":"recipe","title":"","url":"","language":"",'
-        '"extra":"{}"}}'
-    )
-
-
-def test_a_written_document_is_read_back() -> None:
-    line = msgspec.json.encode(document())
-
-    assert msgspec.json.decode(line, type=Document) == document()
-    assert msgspec.json.decode(line, type=DocumentText) == DocumentText("<urn:1>", "Ärger\n", "odc-by")
 
 
 values = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)

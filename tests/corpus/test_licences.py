@@ -12,13 +12,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline_assets.corpus.licence_texts import (
-    _HOLDER,
-    _LINES_WITHOUT_WORDS,
-    _WORD,
     MAX_LICENCE_TEXT_BYTES,
     identify_licence,
 )
@@ -129,13 +124,6 @@ def test_a_table_that_contradicts_itself_is_refused(tmp_path: Path, content: obj
         read_licences(path)
 
 
-def test_an_empty_spdx_id_or_url_of_a_table_is_no_spelling(tmp_path: Path) -> None:
-    path = tmp_path / "licences.json"
-    path.write_text(json.dumps([licence_entry(tag) | {"spdx": "", "url": ""} for tag in ("unknown", "a")]))
-
-    assert read_licences(path).match_tag("") is None
-
-
 def test_a_missing_table_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the licence table"):
         read_licences(tmp_path / "licences.json")
@@ -181,9 +169,7 @@ derived from this software without specific prior written permission.
 ADVERTISING = """
 3. All advertising materials mentioning features or use of this software must display the following acknowledgement:
 This product includes software developed by the organization.
-4. Neither the name of the copyright holder nor the names of its contributors may be used to endorse or promote products
-derived from this software without specific prior written permission.
-"""
+""" + NO_NAMES.lstrip().replace("3.", "4.")
 COMMON_LICENCES = Path("/usr/share/common-licenses")
 
 
@@ -320,12 +306,3 @@ def test_an_adversarial_text_is_read_in_linear_time(piece: str) -> None:
     text = (piece * MAX_LICENCE_TEXT_BYTES)[:MAX_LICENCE_TEXT_BYTES]
 
     assert identify_licence(text, "file: LICENSE").tag == "unknown"
-
-
-@given(
-    st.lists(st.sampled_from(["\n", ".", "©", "(c)", "copyright 1999", "Copyright (c) me", "word", " "]), max_size=12)
-)
-def test_lines_without_words_change_no_other_word(pieces: list[str]) -> None:
-    text = "".join(pieces)
-
-    assert _WORD.findall(_HOLDER.sub("", _LINES_WITHOUT_WORDS.sub("\n", text))) == _WORD.findall(_HOLDER.sub("", text))

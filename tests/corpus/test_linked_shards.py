@@ -58,6 +58,13 @@ def links(output: Artifact, *inputs: Artifact) -> list[bool]:
     return [path.samefile(original) for path, original in zip(shards(output), originals, strict=True)]
 
 
+def refuse_links(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), str(source), None, str(target))
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
 def flip(path: Path) -> None:
     path.chmod(0o644)
     data = bytearray(path.read_bytes())
@@ -65,25 +72,19 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("filters", [WITHOUT_RULES, WITHOUT_LIMITS])
-def test_a_filter_that_keeps_all_links_all_shards(filters: dict[str, Any], tmp_path: Path) -> None:
-    normalized, kept = build_both(tmp_path, tmp_path / "data", filters)
-
-    assert links(kept, normalized) == [True] * 3
-
-
 @pytest.mark.parametrize(
     "settings", [INLINE, RunSettings(2), RunSettings(zstd_level=9)], ids=["inline", "workers", "level"]
 )
 def test_without_rules_files_and_counts_are_those_of_documents_read(settings: RunSettings, tmp_path: Path) -> None:
-    [_, linked], [_, unlinked] = (
+    [normalized, unread], [_, read] = (
         build_both(tmp_path, tmp_path / name, filters, settings)
-        for name, filters in (("linked", WITHOUT_RULES), ("read", WITHOUT_LIMITS))
+        for name, filters in (("unread", WITHOUT_RULES), ("read", WITHOUT_LIMITS))
     )
 
-    assert linked.manifest.identity.files == unlinked.manifest.identity.files
-    assert linked.manifest.identity.counts == unlinked.manifest.identity.counts
-    assert linked.manifest.identity.counts["text_bytes"] == sum(len(text.encode()) for text in TEXTS)
+    assert links(unread, normalized) == [True] * 3
+    assert unread.manifest.identity.files == read.manifest.identity.files
+    assert unread.manifest.identity.counts == read.manifest.identity.counts
+    assert unread.manifest.identity.counts["text_bytes"] == sum(len(text.encode()) for text in TEXTS)
 
 
 def test_a_filter_links_only_shards_that_it_does_not_change(tmp_path: Path) -> None:
@@ -124,10 +125,7 @@ def test_a_copy_in_place_of_a_refused_link_has_the_same_digest(
 ) -> None:
     [_, linked] = build_both(tmp_path, tmp_path / "linked", WITHOUT_RULES)
 
-    def refuse(source: Path, target: Path) -> None:
-        raise OSError(number, os.strerror(number), str(source), None, str(target))
-
-    monkeypatch.setattr(os, "link", refuse)
+    refuse_links(monkeypatch, number)
     normalized, copied = build_both(tmp_path, tmp_path / "copied", WITHOUT_RULES)
 
     assert links(copied, normalized) == [False] * 3
@@ -160,7 +158,7 @@ def test_a_flipped_bit_of_a_linked_shard_is_not_sealed(
     recipe, root = write_notes(tmp_path, WITHOUT_RULES), tmp_path / "data"
     _, normalized = (build_step(recipe, root, step) for step in ("raw", "normalized"))
     if not has_links:
-        monkeypatch.setattr(os, "link", refuse_link)
+        refuse_links(monkeypatch, errno.EXDEV)
     flip(shards(normalized)[1])
 
     message = refusal(lambda: build_step(recipe, root, "filtered", settings), InputError)
@@ -168,10 +166,6 @@ def test_a_flipped_bit_of_a_linked_shard_is_not_sealed(
     assert message.startswith(f"{shards(normalized)[1]}: sha256 is ") and ", sealed with " in message
     assert message.endswith(f"; remove {normalized.folder}, and run its recipe again")
     assert read_manifest(root / recipe.target("stage_a/filtered", "notes").folder) is None
-
-
-def refuse_link(source: Path, target: Path) -> None:
-    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
 def test_a_flip_between_read_and_link_of_a_shard_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
