@@ -61,7 +61,9 @@ INTEGERS = [("0", 0), ("-7", -7), ("0x1f", 31), ("0b11", 3), ("1_000", 1000)]
 
 
 @pytest.mark.parametrize(("written", "read"), [*((text, text) for text in BASE_8_OR_60 + NO_DATES), *INTEGERS])
-def test_numbers_to_base_8_or_60_and_impossible_dates_are_read_as_text(written: str, read: object) -> None:
+def test_numbers_to_base_8_or_60_and_impossible_dates_are_texts_and_other_integers_numbers(
+    written: str, read: object
+) -> None:
     assert parse_yaml(f"revision: {written}") == {"revision": read}
 
 
