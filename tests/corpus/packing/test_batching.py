@@ -14,6 +14,7 @@ from real_samples import some
 from pipeline_assets.corpus.formats.memmap import (
     BOUNDARIES_FILE,
     BOUNDARY_OFFSETS_FILE,
+    INDEX_FILE,
     PackedSet,
     open_packed,
 )
@@ -109,6 +110,11 @@ def test_damaged_boundaries_are_refused(
     refused = RuntimeError if workers and message is DOES_NOT_FIT else InputError
     with pytest.raises(refused, match=f"boundaries are damaged: {message}"):
         list(batching.loader(folder, 4, 7, workers=workers))
+
+
+def test_a_set_without_boundaries_and_index_is_refused(packed: PackedSet) -> None:
+    with pytest.raises(InputError, match="file not found"):
+        batching.loader(copy_without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE, INDEX_FILE), 4, 7)
 
 
 def test_the_index_is_decompressed_once_before_any_batch(packed: PackedSet, monkeypatch: pytest.MonkeyPatch) -> None:
