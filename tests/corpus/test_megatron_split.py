@@ -67,8 +67,15 @@ def split(
 
 
 def test_the_ledger_counts_written_documents_and_those_of_the_other_split(split: Callable[..., Artifact]) -> None:
+    train = split(pages([10] * 30), valid_fraction="0.1", split="train")
     valid = split(pages([10] * 30), valid_fraction="0.1", split="valid")
 
+    # By their hashes page-1, page-2 and page-27 are valid.
+    assert train.manifest.identity.counts == {
+        "ledger": {"in": 30, "out": 27, "dropped": {"other_split": 3, "over_budget": 0}, "rejected": {}},
+        "documents": 27,
+        "tokens": 270,
+    }
     assert valid.manifest.identity.counts == {
         "ledger": {"in": 30, "out": 3, "dropped": {"other_split": 27, "over_budget": 0}, "rejected": {}},
         "documents": 3,
@@ -85,8 +92,10 @@ def test_the_ledger_counts_written_documents_and_those_of_the_other_split(split:
         (100, 10, 10, ["shards/00001.jsonl.zst", "shards/00002.jsonl.zst"], True),
         (101, 10, 20, ["shards/00002.jsonl.zst"], True),
         (145, 14, 20, ["shards/00002.jsonl.zst"], True),
+        (299, 29, 30, [], True),
         (300, 30, 30, [], True),
         (301, 30, 30, [], False),
+        (10**12, 30, 30, [], False),
     ],
 )
 def test_the_budget_may_end_inside_a_shard_and_later_shards_are_unread(
@@ -112,6 +121,26 @@ def test_the_budget_may_end_inside_a_shard_and_later_shards_are_unread(
     assert train.path("tokens.bin").stat().st_size == 40 * documents
     assert train.path("tokens.idx").stat().st_size == 42 + 20 * documents
     assert len(read_indexed_dataset(train.folder / "tokens").lengths) == documents
+
+
+def test_the_first_document_over_budget_ends_the_split_before_shorter_ones(split: Callable[..., Artifact]) -> None:
+    table = pa.table({"text": ["a a a", "a a a a a a", "a"], "id": ["page-0", "page-3", "page-4"]})
+
+    train = split(table, token_budget=10)
+
+    assert train.manifest.identity.counts["tokens"] == 4
+    assert train.manifest.identity.counts["ledger"]["dropped"] == {"other_split": 0, "over_budget": 2}
+
+
+def test_the_valid_split_may_be_empty(split: Callable[..., Artifact]) -> None:
+    valid = split(pages([10] * 30), valid_fraction="0", split="valid")
+
+    assert valid.path("tokens.bin").stat().st_size == 0
+    assert valid.path("tokens.idx").stat().st_size == 42
+    assert pq.read_table(valid.path("documents.parquet")).num_rows == 0
+    assert valid.manifest.identity.counts["tokens"] == 0
+    assert valid.manifest.identity.decisions["budget_met"] is True
+    assert len(read_indexed_dataset(valid.folder / "tokens").lengths) == 0
 
 
 def test_each_row_of_documents_names_the_shard_row_with_its_text(

@@ -18,6 +18,7 @@ from pipeline_assets.corpus.formats.memmap import (
     PackedSet,
     open_packed,
 )
+from pipeline_assets.corpus.shards.mixture_order import rank_positions
 from pipeline_assets.spine.errors import InputError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -85,6 +86,16 @@ def test_a_pickled_dataset_reads_the_same_rows(packed: PackedSet) -> None:
     ]
 
 
+def test_a_torch_data_loader_stacks_the_items(packed: PackedSet) -> None:
+    dataset = batching.TokenRows(packed.folder)
+
+    batches = [*torch.utils.data.DataLoader(dataset, batch_size=8)]
+
+    assert [rows.tolist() for _, _, rows in batches] == [[*range(8)], [*range(8, 16)], [*range(16, 21)]]
+    assert batches[0][0].tolist() == [packed[row].tolist() for row in range(8)]
+    assert batches[0][1].tolist() == [packed.document_numbers(row).tolist() for row in range(8)]
+
+
 DOES_NOT_FIT = r"segments of row \d+ do not fit into 8 tokens"
 
 
@@ -125,6 +136,11 @@ def test_the_index_is_decompressed_once_before_any_batch(packed: PackedSet, monk
     assert sorted(row for _, _, rows in loader for row in rows.tolist()) == list(range(21))
 
 
+@pytest.mark.parametrize("batch", [1, 4, 21, 22])
+def test_one_rank_reads_every_row_once(packed: PackedSet, batch: int) -> None:
+    assert sorted(flatten(deal(packed, 1, batch))) == list(range(21))
+
+
 @pytest.mark.parametrize(("ranks", "step"), [(1, 0), (2, 1)])
 def test_workers_change_no_batch(packed: PackedSet, ranks: int, step: int) -> None:
     assert deal(packed, ranks, 3, step=step, workers=2) == deal(packed, ranks, 3, step=step)
@@ -154,6 +170,12 @@ def test_skipped_rows_differ_between_epochs(packed: PackedSet) -> None:
     skipped = {row for epoch in range(4) for row in set(range(21)) - set(flatten(deal(packed, 4, 2, epoch=epoch)))}
 
     assert len(skipped) > 1
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_an_order_without_rows_is_refused_without_advice(drop_last: bool) -> None:
+    with pytest.raises(ValueError, match=r"^1 rank needs at least [14] rows?, got 0$"):
+        rank_positions(0, 4, rank=0, ranks=1, step=0, drop_last=drop_last)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +226,14 @@ def test_masks_and_labels_stay_within_a_document(packed: PackedSet) -> None:
             assert mask[row, position].nonzero().flatten().tolist() == visible
             has_next = position < 7 and documents[row, position] == documents[row, position + 1] >= 0
             assert labels[row, position] == (tokens[row, position + 1] if has_next else -100)
+
+
+def test_torch_maps_the_file_without_conversion(packed: PackedSet) -> None:
+    size = packed.input_ids.size
+
+    ids = torch.from_file(str(packed.folder / "input_ids.mmap"), size=size, dtype=torch.int32)
+
+    assert ids.reshape(21, 8).tolist() == packed.input_ids.tolist()
 
 
 @pytest.mark.parametrize(

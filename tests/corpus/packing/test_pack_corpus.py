@@ -25,12 +25,14 @@ from wrong_tokenizer import wrong_gigatoken
 from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.trace import trace_token
-from pipeline_assets.corpus.formats.memmap import BOUNDARIES_FILE, open_packed
+from pipeline_assets.corpus.formats.memmap import BOUNDARIES_FILE, INDEX_FILE, INPUT_IDS_FILE, open_packed
 from pipeline_assets.corpus.packing import boundaries, plan_format
 from pipeline_assets.corpus.packing.summary import summarize_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT
+from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -55,6 +57,21 @@ def test_workers_ranges_and_levels_do_not_change_the_digest(
     assert [open_packed(two_workers.folder).segments(row) for row in range(20)] == [
         open_packed(in_process.folder).segments(row) for row in range(20)
     ]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_neither_shard_size_nor_the_order_of_weights_changes_rows(folder: Path, strategy: str) -> None:
+    large_shards, small_shards = (
+        pack_documents(folder / str(shard), TWO_SOURCES, shard, strategy=strategy, num_seqs=10, weights=weights)
+        for shard, weights in ((100, {"a": "0.25", "b": "0.75"}), (2, {"b": "0.75", "a": "0.25"}))
+    )
+
+    def contents(result: Artifact) -> list[str]:
+        return [
+            file.content_sha256 for file in result.manifest.identity.files if file.path in (INPUT_IDS_FILE, INDEX_FILE)
+        ]
+
+    assert contents(large_shards) == contents(small_shards)
 
 
 def test_without_stored_boundaries_they_are_read_from_the_index(folder: Path) -> None:
@@ -109,6 +126,16 @@ def test_a_text_with_the_end_of_document_token_is_rejected(folder: Path) -> None
     assert sorted(open_packed(result.folder)[0].tolist()) == sorted(
         [*encode_words("w1 w2"), *encode_words("w3 w4 w5 w6")]
     )
+
+
+def test_best_fit_fills_a_single_row_exactly(folder: Path) -> None:
+    documents, rules = sized_documents("a", [5, 3]), {"weights": {"a": "1"}, "num_seqs": 1, "strategy": "best_fit"}
+
+    full = pack_documents(folder / "8", documents, **rules)
+
+    assert full.manifest.identity.counts["padding_tokens"] == 0
+    with pytest.raises(UsageError, match=r"the available tokens do not fill a row of 9, or raise its max_epochs"):
+        pack_documents(folder / "9", documents, seq_len=9, **rules)
 
 
 @pytest.mark.parametrize(

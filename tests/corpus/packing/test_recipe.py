@@ -50,6 +50,10 @@ def test_an_invalid_recipe_is_refused(change: dict[str, Any], message: str) -> N
             "correct the value",
         ),
         ({"sha256": "0" * 64}, "the key `tokenizer.family` is missing; add it"),
+        (
+            {"family": "hf_tokenizer", "sha256": "0" * 64, "end_of_document": "</s>", "sha": 1},
+            "unknown key `tokenizer.sha`; did you mean `sha256`?",
+        ),
     ],
 )
 def test_a_wrong_tokenizer_section_is_refused_in_one_line(tokenizer: dict[str, object], message: str) -> None:

@@ -156,17 +156,31 @@ def test_rejects_are_stored_with_their_positions(tmp_path: Path) -> None:
     assert content.counts["ledger"]["rejected"] == {"wrong_type": 1}
 
 
-@pytest.mark.parametrize(("high", "low"), [(1e6, 1e-6), (Decimal("1000000.5"), Decimal("0.000001"))])
-def test_a_weight_may_be_a_column(tmp_path: Path, high: object, low: object) -> None:
-    texts = [(f"phrase {number}", f"sentence {number}") for number in range(200)]
-    rows = [to_row(*pair) | {"score": high if row < 10 else low} for row, pair in enumerate(texts)]
+def test_a_weight_may_be_a_column(tmp_path: Path) -> None:
+    rows = [
+        to_row(f"phrase {number}", f"sentence {number}") | {"score": 1e6 if number < 10 else 1e-6}
+        for number in range(200)
+    ]
+    rows += [to_row("sans poids", "no weight") | {"score": weight} for weight in (0, -1, None, "3", 1e10, True, False)]
+
+    drawn = sample(
+        [lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "s", algorithm="es_weighted", weight="column:score", k=10
+    )
+
+    assert {pair.src_text for pair in drawn.pairs} == {f"phrase {number}" for number in range(10)}
+    assert drawn.meta.ledger.dropped["no_weight"] == 7
+
+
+def test_a_weight_may_be_a_parquet_decimal(tmp_path: Path) -> None:
+    weights = [Decimal("1000000.5")] * 10 + [Decimal("0.000001")] * 190
+    rows = [to_row(f"phrase {row}", f"sentence {row}") | {"score": weight} for row, weight in enumerate(weights)]
     path = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_pylist(rows), path)
     file = TranslationFile(path.name, lambda: path)
 
     drawn = sample([file], tmp_path / "s", algorithm="es_weighted", weight="column:score", k=10)
 
-    assert {(pair.src_text, pair.tgt_text) for pair in drawn.pairs} == set(texts[:10])
+    assert {pair.src_text for pair in drawn.pairs} == {f"phrase {number}" for number in range(10)}
     assert drawn.meta.ledger.dropped == {"not_drawn": 190}
 
 

@@ -79,6 +79,12 @@ def test_another_request_is_refused(arguments: dict[str, object], tmp_path: Path
     assert read_folder(tmp_path / "sample") == before
 
 
+def test_replace_draws_another_sample(arguments: dict[str, object]) -> None:
+    manifest = materialize(**arguments | {"k": 30}, replace=True)
+
+    assert len(read_sample(manifest).pairs) == 30
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

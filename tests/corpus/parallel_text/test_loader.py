@@ -3,9 +3,8 @@
 import pickle
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +47,13 @@ def test_a_dataset_has_the_pairs_of_its_split_and_survives_pickling(manifest: Pa
             assert both["ids"].dtype == torch.int64
             assert both["length"] == len(both["ids"]) == dataset.lengths[place]
             assert both["ids"].tolist() == src[place]["ids"].tolist() + tgt[place]["ids"].tolist()
+
+
+def test_a_torch_data_loader_collates_the_items(train: PairDataset) -> None:
+    lengths = [*torch.utils.data.DataLoader(train, batch_size=3, collate_fn=lambda items: [i["length"] for i in items])]
+
+    assert lengths[0] == train.lengths[:3].tolist()
+    assert sum(map(len, lengths)) == len(train)
 
 
 def test_batches_are_padded_pairs(train: PairDataset) -> None:
@@ -171,6 +177,36 @@ def test_epochs_and_seeds_give_different_reproducible_orders(train: PairDataset)
     assert sorted(first) == sorted(second)
 
 
+def test_a_full_batch_is_the_split(train: PairDataset) -> None:
+    [batch] = PairLoader(train, Order(batch=None))
+    assert sorted(batch["places"].tolist()) == list(range(96))
+
+
+def test_impossible_loaders_are_refused(train: PairDataset, cache: Path) -> None:
+    longest = int(train.lengths.max()) - 1
+    assert refusal(lambda: PairLoader(train, Order(), seq_len=16)) == (
+        f"{cache}: the longest pair has {longest} tokens, more than seq_len 16; "
+        "run `corpusmill parallel encode --seq-len 16`, which cuts pairs"
+    )
+    assert refusal(lambda: PairLoader(train, Order(), seq_len=3)).endswith(
+        f"seq_len 3; set seq_len to {longest} or more"
+    )
+    with pytest.raises(ValueError, match=r"rank must be in 0\.\.1, got 2"):
+        PairLoader(train, Order(ranks=2), rank=2)
+    with pytest.raises(ValueError, match="ignore_source requires a dataset of side pair, got src"):
+        PairLoader(PairDataset(cache, side="src"), Order(), ignore_source=True)
+    assert refusal(lambda: PairLoader(train, Order(), ignore_source="no"), UsageError) == (
+        "ignore_source: must be True or False, got 'no'; correct it"
+    )
+    for wrong in ({"drop_last": "no"}, {"batch": True}, {"batch": 2.5}, {"ranks": "2"}, {"bucket_steps": None}):
+        with pytest.raises(ValueError, match="ranks and batch must be integers, and drop_last True or False"):
+            Order(**wrong)
+    saved = PairLoader(train, Order(seed=1)).state_dict()
+    for other in (PairLoader(train, Order(seed=2)), PairLoader(PairDataset(cache, "val"), Order(seed=1))):
+        with pytest.raises(ValueError, match="load a state that this loader saved"):
+            other.load_state_dict(saved)
+
+
 def test_buckets_at_least_halve_the_padding_of_1000_pairs(tmp_path: Path, real: bool) -> None:
     file = translation_lines(tmp_path / "a.jsonl", real_or_synthetic_rows(1500, real))
     sample = materialize(1000, files=[file], languages=("fr", "en"), source=SOURCE, folder=tmp_path / "s")
@@ -185,60 +221,88 @@ def test_buckets_at_least_halve_the_padding_of_1000_pairs(tmp_path: Path, real: 
     assert not real or plain > 0.25
 
 
-def test_a_length_below_the_longest_pair_is_refused(train: PairDataset, cache: Path) -> None:
-    longest = int(train.lengths.max()) - 1
+class TinyTransformer(torch.nn.Module):
+    """A transformer of one head and two layers with learned positions."""
 
-    assert refusal(lambda: PairLoader(train, Order(), seq_len=16)) == (
-        f"{cache}: the longest pair has {longest} tokens, more than seq_len 16; "
-        "run `corpusmill parallel encode --seq-len 16`, which cuts pairs"
-    )
-    assert refusal(lambda: PairLoader(train, Order(), seq_len=3)).endswith(
-        f"seq_len 3; set seq_len to {longest} or more"
-    )
+    def __init__(self, vocabulary: int, seq_len: int, width: int = 64) -> None:
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(seq_len, width)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.ModuleList(
+                [
+                    torch.nn.Linear(width, 3 * width),
+                    torch.nn.Linear(width, 4 * width),
+                    torch.nn.Linear(4 * width, width),
+                ]
+            )
+            for _ in range(2)
+        )
+        self.out = torch.nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: torch.Tensor, attn_mask: torch.Tensor) -> torch.Tensor:
+        state = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        for heads, up, down in self.layers:
+            q, k, v = heads(torch.nn.functional.layer_norm(state, state.shape[-1:]))[:, None].chunk(3, dim=-1)
+            attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask[:, None])[:, 0]
+            state = state + attended
+            state = state + down(torch.relu(up(torch.nn.functional.layer_norm(state, state.shape[-1:]))))
+        return self.out(state)
 
 
-WRONG_TYPES: Sequence[dict[str, Any]] = (
-    {"drop_last": "no"},
-    {"batch": True},
-    {"batch": 2.5},
-    {"ranks": "2"},
-    {"bucket_steps": None},
-)
-OUT_OF_RANGE: Sequence[dict[str, Any]] = ({"batch": 0}, {"batch": -1}, {"bucket_steps": -1}, {"ranks": 0})
+def test_under_its_mask_no_token_sees_later_tokens(train: PairDataset) -> None:
+    batch = next(iter(PairLoader(train, Order(batch=4))))
+    tokens, mask = batch["tokens"], batch["attn_mask"]
+    torch.manual_seed(0)
+    model, middle = TinyTransformer(train.cache.meta.vocab_size, tokens.shape[1]), tokens.shape[1] // 2
+    changed = tokens.clone()
+    changed[:, middle:] = torch.randint(3, train.cache.meta.vocab_size, changed[:, middle:].shape)
+
+    with torch.no_grad():
+        before, after = model(tokens, mask), model(changed, mask)
+
+    assert torch.equal(before[:, :middle], after[:, :middle])
+    assert not torch.equal(before[:, middle:], after[:, middle:])
+    assert before.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        *((wrong, "ranks and batch must be integers, and drop_last True or False") for wrong in WRONG_TYPES),
-        *((wrong, "batch and ranks must be >= 1, bucket_steps >= 0") for wrong in OUT_OF_RANGE),
-    ],
-)
-def test_an_invalid_order_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.slow
+def test_a_tiny_transformer_learns_one_batch_by_heart(train: PairDataset) -> None:
+    batch = next(iter(PairLoader(train, Order(batch=8), ignore_source=True)))
+    torch.manual_seed(0)
+    model = TinyTransformer(train.cache.meta.vocab_size, batch["tokens"].shape[1])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(300):
+        logits = model(batch["tokens"], batch["attn_mask"])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if loss < 0.05:
+            break
+
+    assert loss < 0.05
+
+
+@pytest.mark.parametrize("options", [{"batch": 0}, {"batch": -1}, {"bucket_steps": -1}, {"ranks": 0}])
+def test_an_invalid_order_is_refused(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="batch and ranks must be >= 1, bucket_steps >= 0"):
         Order(**options)
 
 
-def test_invalid_arguments_of_a_loader_are_named(train: PairDataset, cache: Path) -> None:
-    loader = PairLoader(train, Order())
-    saved = loader.state_dict()
-    invalid: dict[str, Callable[[], object]] = {
+def test_invalid_arguments_of_a_loader_are_named(cache: Path) -> None:
+    dataset = PairDataset(cache)
+    wrong: dict[str, Callable[[], object]] = {
         "split must be one of train, val, test, got 'validation'": lambda: PairDataset(cache, "validation"),  # type: ignore[arg-type]
         "side must be one of src, tgt, pair, got 'foo'": lambda: PairDataset(cache, side="foo"),  # type: ignore[arg-type]
-        "mask must be causal or padding, got 'foo'": lambda: PairLoader(train, Order(), mask="foo"),  # type: ignore[arg-type]
-        "rank must be in 0..1, got 2": lambda: PairLoader(train, Order(ranks=2), rank=2),
-        "ignore_source requires a dataset of side pair, got src": lambda: PairLoader(
-            PairDataset(cache, side="src"), Order(), ignore_source=True
-        ),
-        "the state belongs to None": lambda: loader.load_state_dict({}),
-        "epoch 0 has no step 9999": lambda: loader.load_state_dict(saved | {"step": 9999}),
+        "mask must be causal or padding, got 'foo'": lambda: PairLoader(dataset, Order(), mask="foo"),  # type: ignore[arg-type]
+        "the state belongs to None": lambda: PairLoader(dataset, Order()).load_state_dict({}),
+        "epoch 0 has no step 9999": lambda: load_step(dataset, 9999),
     }
-    for message, attempt in invalid.items():
+    for message, attempt in wrong.items():
         with pytest.raises(ValueError, match=re.escape(message)):
             attempt()
-    for other in (PairLoader(train, Order(seed=2)), PairLoader(PairDataset(cache, "val"), Order())):
-        with pytest.raises(ValueError, match="load a state that this loader saved"):
-            other.load_state_dict(saved)
-    assert refusal(lambda: PairLoader(train, Order(), ignore_source="no"), UsageError) == (
-        "ignore_source: must be True or False, got 'no'; correct it"
-    )
+
+
+def load_step(dataset: PairDataset, step: int) -> None:
+    loader = PairLoader(dataset, Order())
+    loader.load_state_dict(loader.state_dict() | {"step": step})

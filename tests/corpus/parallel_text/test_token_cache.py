@@ -168,7 +168,7 @@ def test_arguments_of_another_type_are_refused(manifest: Path, fixed: Path) -> N
     assert batch == "batch: must be an integer, got True; correct it"
     assert masked == "ignore_source: must be True or False, got 'no'; correct it"
     assert refusal(lambda: encode(manifest, None, ""), UsageError) == "out_dir: must not be empty; correct it"
-    assert refusal(lambda: encode(manifest.parent, None, "cache")) == (
+    assert refusal(lambda: encode(manifest.parent, None, fixed / "none")) == (
         f"{manifest.parent}: expected a file, got a folder; pass its manifest.jsonl"
     )
 
@@ -229,6 +229,17 @@ def test_too_few_pieces_are_named_by_the_key_of_the_recipe(manifest: Path, tmp_p
 
     assert message.startswith("encode.vocab_size: must be >= ")
     assert message.endswith(" for the characters of this sample, got 8; raise it, or lower `character_coverage`")
+
+
+def test_an_edited_manifest_is_not_encoded(manifest: Path, tmp_path: Path) -> None:
+    for name in ("manifest.jsonl", "MANIFEST.meta.json"):
+        (tmp_path / name).write_bytes((manifest.parent / name).read_bytes())
+    (tmp_path / "manifest.jsonl").write_bytes(manifest.read_bytes().replace(b'"train"', b'"val"', 1))
+
+    assert "sample was edited after the draw" in refusal(
+        lambda: encode(tmp_path / "manifest.jsonl", None, tmp_path / "cache")
+    )
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_cache_in_a_sealed_artifact_is_never_replaced(manifest: Path, cache: Path, tmp_path: Path) -> None:

@@ -82,6 +82,17 @@ def test_each_document_has_ids_with_an_end_of_text_and_a_row_of_the_table(run_en
     assert result.receipt.notes == {"driver": "gigatoken"}
 
 
+def test_documents_of_the_other_split_are_counted_but_keep_row_numbers(run_encode: Callable[..., Result]) -> None:
+    documents = [(f"page-{number}", "Hello world") for number in range(30)]
+
+    train = run_encode(*documents, split="train", valid_fraction="0.1")
+    valid = run_encode(*documents, split="valid", valid_fraction="0.1")
+
+    assert valid.rows == [1, 2, 27]
+    assert train.rows == [row for row in range(30) if row not in (1, 2, 27)]
+    assert (train.counts["dropped/other_split"], valid.counts["dropped/other_split"]) == (3, 27)
+
+
 def test_a_shard_without_documents_of_the_split_has_empty_files(run_encode: Callable[..., Result]) -> None:
     other = run_encode(("page-0", "Hello world"), split="valid")
     empty = run_encode()

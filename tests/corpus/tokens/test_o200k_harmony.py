@@ -187,6 +187,17 @@ def test_exactly_the_code_points_that_gigatoken_misclassifies_are_encoded_by_tik
     assert len(different) == 4_699
 
 
+def test_texts_encoded_by_tiktoken_keep_their_position_in_the_batch(
+    encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]]
+) -> None:
+    texts = ["\U0002cea2's", "plain", "", "\u088f and \ua7ce", "🙂", "\U000323b0"]
+
+    runs = split(encoder.encode(texts))
+
+    assert runs == [tiktoken_ids(text) for text in texts]
+    assert split(encoder.encode(texts[:1])) == [tiktoken_ids(texts[0])]
+
+
 def test_without_gigatoken_tiktoken_encodes_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
@@ -210,6 +221,19 @@ def test_added_ends_equal_those_of_a_loop(runs: list[list[int]]) -> None:
 
     assert split(closed) == [[*run, END_OF_TEXT] for run in runs]
     assert (closed.ids.dtype, closed.text_bytes) == (np.int32, 12)
+
+
+@given(texts=st.lists(ANY_TEXT, max_size=4), characters=st.integers(0, 3_000))
+@settings(max_examples=30, deadline=None)
+def test_ids_of_a_text_do_not_depend_on_other_texts_in_the_batch(
+    encoder: HarmonyEncoder, texts: list[str], characters: int
+) -> None:
+    extras = ["a café of many words \U00011dd2 " * (characters // 20), ""]
+
+    batch, single = encoder.encode([*texts, *extras]), [encoder.encode([text]) for text in [*texts, *extras]]
+
+    assert split(batch) == [ids for runs in single for ids in split(runs)]
+    assert batch.text_bytes == sum(runs.text_bytes for runs in single)
 
 
 RANDOM_WORDS = """
