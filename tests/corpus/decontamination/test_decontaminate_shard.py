@@ -98,3 +98,10 @@ def test_blocks_of_lines_change_no_result(run: Run, monkeypatch: pytest.MonkeyPa
 
     assert in_blocks == whole
     assert (whole[0].counts["dropped/few_words_left"], whole[0].counts["changed"]) == (20, 40)
+
+
+def test_no_documents_leave_empty_files(run: Run) -> None:
+    receipt, written = run([])
+
+    assert receipt.counts == {"rows": 0, "documents": 0, "bytes": 0, "changed": 0}
+    assert written == [[], [], []]

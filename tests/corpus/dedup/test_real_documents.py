@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from dedup_build import deduplicate, list_decisions, recipe, write_corpus
-from plain_dedup import PlainDocument
+from plain_dedup import PlainDocument, shingles
 from real_samples import sample
 
 from pipeline_assets.corpus.dedup.decision import Decision
@@ -38,6 +38,42 @@ def find_pairs(folder: Path, documents: list[PlainDocument]) -> set[frozenset[st
 
 def draw_words(draw: random.Random, count: int) -> list[str]:
     return [f"{draw.choice('bcdfgkl')}{draw.choice('aeiou')}{draw.randrange(2000)}" for _ in range(count)]
+
+
+@pytest.mark.parametrize("percent", [2, 5, 10, 20])
+def test_recall_of_planted_edits_matches_the_bands_and_the_threshold(decisions: Decisions, percent: int) -> None:
+    """Each original has a copy with a share of its words replaced at random places.
+
+    A pair of similarity s is proposed with probability 1 - (1 - s**rows)**bands by each cut of a signature, and by both
+    with at most the probability of twice the bands.
+    """
+    draw = random.Random(percent)
+    documents = []
+    for number in range(200):
+        words = draw_words(draw, 300)
+        documents.append(PlainDocument(f"original-{number}", " ".join(words)))
+        for place in draw.sample(range(300), 3 * percent):
+            words[place] = f"edit{draw.randrange(10**6)}"
+        documents.append(PlainDocument(f"edited-{number}", " ".join(words)))
+
+    fates = decisions(*documents, threshold="0.3", permutations=112, bands=28, rows=4)
+
+    hits, one_cut, two_cuts = 0, [], []
+    for original, edited, fate in zip(documents[::2], documents[1::2], fates[1::2], strict=True):
+        before, after = shingles(original.text, 5), shingles(edited.text, 5)
+        similarity = len(before & after) / len(before | after)
+        assert fate.similarity in (None, similarity)
+        assert fate.decision == "kept" or (fate.duplicate_of == original.doc_id and similarity >= 0.3)
+        if similarity >= 0.3:
+            one_cut.append(1 - (1 - similarity**4) ** 28)
+            two_cuts.append(1 - (1 - similarity**4) ** 56)
+            hits += fate.decision == "near_duplicate"
+    assert sum(one_cut) - _four_deviations(one_cut) <= hits <= sum(two_cuts) + _four_deviations(two_cuts)
+    assert all(fate.decision == "kept" for fate in fates[::2])
+
+
+def _four_deviations(chances: list[float]) -> float:
+    return 4 * sum(chance * (1 - chance) for chance in chances) ** 0.5 + 1
 
 
 def test_pages_of_one_template_are_kept_if_most_text_is_their_own(decisions: Decisions) -> None:

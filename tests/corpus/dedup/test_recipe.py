@@ -46,7 +46,11 @@ def test_missing_near_duplicate_settings_are_recommended(near: dict[str, object]
     assert parsed.near is not None and parsed.near.minhash is not None
     assert (parsed.mode, parsed.near.minhash.bands, parsed.near.minhash.rows) == ("both", bands, rows)
     assert DedupRecipe.from_content(parsed.content()) == parsed
-    assert near or parsed == DedupRecipe.model_validate({})
+
+
+def test_default_mode_is_both_and_exact_mode_has_no_near_section() -> None:
+    assert DedupRecipe.model_validate({}) == DedupRecipe.model_validate({"near": {}})
+    assert DedupRecipe.model_validate({"mode": "exact"}).near is None
 
 
 @pytest.mark.parametrize("near", [recipe().content()["near"] | {"faiss": SKETCHES}, {"minhash": {}, "faiss": {}}])

@@ -106,6 +106,14 @@ def test_workers_and_memory_do_not_change_repeats(engine: RunSettings, monkeypat
     assert 0 < len(repeats) < 80
 
 
+def test_document_is_dropped_only_above_the_share() -> None:
+    texts = [b"abcd", b"ef", b"abef"]
+
+    windows = {share: find_repeats(texts, window_recipe(2, 1, share)) for share in ("0.66", "0.67", "0.666666666")}
+
+    assert windows == {"0.66": {2: 2 / 3}, "0.67": {}, "0.666666666": {2: 2 / 3}}
+
+
 def test_documents_under_a_refused_licence_are_ignored() -> None:
     texts = [b"some text that is not short"] * 3
 

@@ -81,6 +81,15 @@ def test_source_without_kept_documents_is_an_error_with_reasons_and_is_not_seale
     assert not (tmp_path / "data/stage_a/mixed/report/mixed").exists()
 
 
+def test_shard_without_kept_documents_is_empty(filtered: Filtered) -> None:
+    texts = ["one " * 100 if number < 5 else "x" * 400 for number in range(10)]
+
+    artifact = filtered(*texts, shard_text_bytes=1000, length={"min_words": 2})
+
+    assert list(rows_by_shard(artifact).values()) == [3, 2, 0, 0, 0]
+    assert {line.shard for line in read_dropped(artifact)} == {f"shards/0000{number}.jsonl.zst" for number in (2, 3)}
+
+
 LONG = "This sentence is one of many in a text that is longer than one window of it is, and says little. " * 4
 
 

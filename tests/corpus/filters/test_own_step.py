@@ -3,10 +3,14 @@
 import os
 import re
 import subprocess
+import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from engines import ray_here
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from own_steps import DECIDES, SHARD, Stepped, build_step, kept_rejects, kept_texts, write_step
 from refusals import refusal
 
@@ -35,6 +39,23 @@ def test_kept_changed_dropped_and_rejected_documents_are_counted(stepped: Steppe
         "changes": {"python/text": 1, "python/meta": 1},
     }
     assert artifact.manifest.provenance["step_seconds"] > 0
+
+
+def test_changes_in_place_count_and_a_reason_may_be_of_a_subclass_of_text(stepped: Stepped) -> None:
+    code = """
+import numpy
+from msgspec.structs import force_setattr
+
+def keep(document):
+    force_setattr(document, "text", document.text.upper())
+    return document if document.text != "NO" else numpy.str_("too_bad")
+"""
+
+    artifact = stepped(code, "yes", "no")
+
+    assert kept_texts(artifact) == ["YES"]
+    assert artifact.manifest.identity.counts["changes"] == {"python/text": 1}
+    assert [line.reason for line in read_dropped(artifact)] == ["too_bad"]
 
 
 def test_step_gets_the_text_that_other_filters_keep(stepped: Stepped) -> None:
@@ -248,3 +269,28 @@ def test_corpus_without_kept_rows_is_an_error_with_reasons_and_first_reject(step
         "rows.jsonl#0 (note-0): step_failed (my_filter.py:2: AttributeError: "
     )
     assert message.endswith("; loosen the filters, correct the step or remove the source")
+
+
+FATES = {
+    "kept": ("out", None),
+    "cut it": ("out", None),
+    "none": ("dropped", "own_step"),
+    "bad": ("dropped", "too_bad"),
+    "error": ("rejected", "step_failed"),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(FATES)), min_size=1, max_size=40), st.integers(1, 2000))
+@settings(max_examples=10, deadline=None)
+def test_every_document_has_one_fate_in_shards_of_any_size(words: list[str], shard_text_bytes: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        path = write_step(root, DECIDES, ["kept", *words], max_reject_fraction="1")
+        path.write_text(path.read_text().replace(str(1 << 30), str(shard_text_bytes)))
+
+        ledger = build_step(path, root / "data").manifest.identity.ledger
+
+    expected = Counter(FATES[word] for word in ["kept", *words])
+    assert ledger.rows_in == len(words) + 1
+    assert ledger.out == expected.pop(("out", None))
+    assert ledger.dropped | ledger.rejected == {reason: count for (_, reason), count in expected.items()}

@@ -76,6 +76,13 @@ def test_a_file_may_have_a_byte_order_mark_and_must_be_utf8(tmp_path: Path) -> N
     assert refusal(lambda: StageARecipe.read(path)).endswith("my_filter.py: not UTF-8 (byte 5); save it as UTF-8")
 
 
+def test_a_function_is_found_by_its_name_in_any_unicode_form(tmp_path: Path) -> None:
+    for code, name in (("k\xe9ep", "ke\u0301ep"), ("ke\u0301ep", "k\xe9ep")):
+        path = write_step(tmp_path, KEEP.replace("keep", code), ["a"], function=name)
+
+        assert kept_texts(build_step(path, tmp_path / code)) == ["a"]
+
+
 def test_a_linked_file_is_refused(tmp_path: Path) -> None:
     path = write_step(tmp_path, KEEP, ["a"])
     (path.parent / "my_filter.py").rename(tmp_path / "elsewhere.py")
@@ -158,6 +165,17 @@ def test_changed_version_of_an_import_is_stale_and_refused(tiny_package: Callabl
         "my_filter.py: packages changed (tiny-words: 1.0 → 2.0); install the pinned versions, or run its recipe again "
         "with --replace"
     )
+
+
+def test_another_data_root_with_the_copied_recipe_and_file_has_the_same_digests(tmp_path: Path) -> None:
+    path = write_step(tmp_path, DECIDES, ["as is", "cut this", "none here"])
+    first = build_step(path, tmp_path / "data")
+    copied = tmp_path / "elsewhere"
+    copied.mkdir()
+    for file in path.parent.iterdir():
+        (copied / file.name).write_bytes(file.read_bytes())
+
+    assert build_step(copied / "mixed.yaml", tmp_path / "other").manifest.digest == first.manifest.digest
 
 
 def test_the_fate_of_a_document_names_the_step(tmp_path: Path) -> None:
