@@ -98,6 +98,27 @@ def test_without_a_cache_folder_code_is_compiled_in_each_process(clone: Path, tm
     assert run_kernel(clone, unusable) == "2 0"
 
 
+def test_functions_of_other_modules_are_cached_in_numbas_own_folder(clone: Path, tmp_path: Path) -> None:
+    (clone / "others.py").write_text("import numba\n\n\n@numba.njit(cache=True)\ndef one() -> int:\n    return 1\n")
+
+    run(clone, "import pipeline_assets.corpus.kernels, others; others.one()", tmp_path, HOME=str(tmp_path / "home"))
+
+    assert not [path for path in tmp_path.rglob("others.one-*.nbc") if path.parent.name.startswith("python")]
+    assert list(tmp_path.rglob("others.one-*.nbc"))
+
+
+@pytest.mark.slow
+def test_an_inner_compiled_function_cannot_create_an_array(clone: Path, tmp_path: Path) -> None:
+    """An inner function counts no references, so its arrays would never be freed."""
+    helpers = HELPERS.replace("return number + STEP", "return np.empty(number).size")
+    (clone / COMPILED.parent / "helpers.py").write_text(f"import numpy as np\n{helpers}")
+
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run_kernel(clone, tmp_path)
+
+    assert "No implementation of function Function(<built-in function empty>)" in failed.value.stderr
+
+
 def test_importing_compiles_nothing() -> None:
     code = (
         "from pipeline_assets.corpus.dedup import bitmap, resolution, sketches\n"

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dedup_build import deduplicate, recipe, write_corpus
 from document_corpus import numbered
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plain_dedup import PlainDocument
 from stage_a_build import INLINE, NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_dedup, with_pack
 
 from pipeline_assets.corpus.dedup.decision import compare_words
-from pipeline_assets.corpus.evidence import draw_by_reason
+from pipeline_assets.corpus.evidence import draw_by_reason, draw_near_duplicates
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -67,6 +69,19 @@ def test_near_duplicates_are_shown_side_by_side_with_differing_words(report: Art
     assert long["passages"][-1]["is_equal"], "texts that end at different words do not differ there"
     assert pairs.keys() == {"near-long", "near-hostile"}, "an exact copy is no near duplicate"
     assert "<mark>inserted words</mark>" in read_page(report)
+
+
+def test_a_difference_within_a_long_line_of_dashes_has_no_passages(tmp_path: Path) -> None:
+    texts = [
+        f"{numbered(0, 40)} {'-' * dashes}{'=' * 3000} {numbered(40, 40)}{end}"
+        for dashes, end in ((400, ""), (401, " more"))
+    ]
+    corpus = write_corpus(tmp_path, [PlainDocument(f"d{n}", text, "notes") for n, text in enumerate(texts)], 2)
+
+    [pair] = draw_near_duplicates(deduplicate(tmp_path, corpus, recipe()), corpus)
+
+    assert pair["dropped"]["doc_id"] == "d1"
+    assert pair["passages"] == [{"kept": "…", "dropped": "…", "is_equal": True}] * 2
 
 
 def test_the_funnel_leads_from_rows_to_the_packed_set(report: Artifact) -> None:

@@ -12,8 +12,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline_assets.corpus.licence_texts import (
+    _HOLDER,
+    _LINES_WITHOUT_WORDS,
+    _WORD,
     MAX_LICENCE_TEXT_BYTES,
     identify_licence,
 )
@@ -122,6 +127,13 @@ def test_a_table_that_contradicts_itself_is_refused(tmp_path: Path, content: obj
 
     with pytest.raises(InputError, match=message):
         read_licences(path)
+
+
+def test_an_empty_spdx_id_or_url_of_a_table_is_no_spelling(tmp_path: Path) -> None:
+    path = tmp_path / "licences.json"
+    path.write_text(json.dumps([licence_entry(tag) | {"spdx": "", "url": ""} for tag in ("unknown", "a")]))
+
+    assert read_licences(path).match_tag("") is None
 
 
 def test_a_missing_table_is_reported(tmp_path: Path) -> None:
@@ -306,3 +318,12 @@ def test_an_adversarial_text_is_read_in_linear_time(piece: str) -> None:
     text = (piece * MAX_LICENCE_TEXT_BYTES)[:MAX_LICENCE_TEXT_BYTES]
 
     assert identify_licence(text, "file: LICENSE").tag == "unknown"
+
+
+@given(
+    st.lists(st.sampled_from(["\n", ".", "©", "(c)", "copyright 1999", "Copyright (c) me", "word", " "]), max_size=12)
+)
+def test_lines_without_words_change_no_other_word(pieces: list[str]) -> None:
+    text = "".join(pieces)
+
+    assert _WORD.findall(_HOLDER.sub("", _LINES_WITHOUT_WORDS.sub("\n", text))) == _WORD.findall(_HOLDER.sub("", text))

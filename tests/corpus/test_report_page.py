@@ -92,6 +92,18 @@ def test_the_page_has_its_provenance(page: str) -> None:
     }
 
 
+def test_the_title_names_the_recipe(page: str) -> None:
+    assert "<title>My corpus &lt;v1&gt;: report on 2 sources</title>" in page
+    assert "<h1>My corpus &lt;v1&gt;: report on 2 sources</h1>" in page
+
+
+def test_columns_without_an_example_are_omitted() -> None:
+    reject = {"no_text": [Example("", "null", "", "a.jsonl row 7")]}
+    ledger = ledger_entry("fineweb", "normalized", Ledger(10, 9, {}, {"no_text": 1}), reject)
+
+    assert " no_text source row measured a.jsonl row 7 null " in words(render_page("web", PROFILE, [ledger], ""))
+
+
 def test_duplicate_groups_and_their_search_are_described() -> None:
     first = {"doc_id": "a", "source": "fineweb", "beginning": "One."}
     groups = [{"gone": count, "kept": first, "samples": [first | {"doc_id": "b"}]} for count in (1, 1234)]
@@ -107,6 +119,14 @@ def test_duplicate_groups_and_their_search_are_described() -> None:
     assert " 1,234 duplicates of the first document were dropped: " in text
 
 
+def test_the_page_explains_that_packed_tokens_include_ends_of_documents() -> None:
+    sizes = {"documents": 9, "tokens": 90, "by_source": {}, "lost_text": {}, "rejected": {}, "license_tokens": {}}
+    ends = "Tokens of the packed set include the token that ends each document; those of the other steps do not."
+
+    assert ends in render_page("web", PROFILE, [], "", packed=sizes)
+    assert ends not in render_page("web", PROFILE, [], "")
+
+
 def test_control_characters_are_visible() -> None:
     assert "<dd>red␛[31m</dd>" in render_page("red\x1b[31m", {}, [], "")
 
@@ -119,18 +139,26 @@ def test_each_length_between_the_shortest_and_the_longest_has_a_bar(page: str) -
     assert "<title>200 documents of 4,096 to 8,191 tokens</title>" in page
 
 
-def test_no_text_changes_the_tags_of_the_page(page: str) -> None:
+def test_hostile_content_of_the_corpus_is_escaped(page: str) -> None:
+    tags = Tags()
+    tags.feed(page)
+
+    assert tags.open_tags == []
+    assert "script" not in [tag for tag, _ in tags.start_tags]
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; more" in page
+    assert "id&lt;1&gt;" in page
+    assert "My corpus &lt;v1&gt;" in page
+
+
+def test_no_text_changes_the_tags_of_the_page() -> None:
     def read_tags(text: str) -> list[tuple[str, dict[str, str | None]]]:
         ledger = ledger_entry(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text, text)]})
         tags = Tags()
         tags.feed(render_page(text, {DocumentGroup(text, text, text): profile_counts(1, 9, bin3=1)}, [ledger], text))
-        assert tags.open_tags == []
         return tags.start_tags
 
     for text in ("</pre><img src=x>", "'><a href='http://evil.example'>", "<!--", "]]>", "&lt;b&gt;", "\0<\0b>"):
         assert read_tags(text) == read_tags("text")
-    assert "<title>My corpus &lt;v1&gt;: report on 2 sources</title>" in page
-    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; more" in page
 
 
 def test_the_page_loads_nothing(page: str) -> None:

@@ -1,5 +1,6 @@
 """Steps of a corpus in its report, from its sources to the packed rows."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from corpus_reports import PAGES, Rows, numbers
 from stage_a_build import NO_COMMIT, build, local_source, parse_recipe
-from stage_a_sources import recipe_content, with_decontamination, with_pack, write_quiz
+from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
 from pipeline_assets.systems.stage_a import StageARecipe
 
@@ -77,3 +78,25 @@ def test_requested_and_packed_mixtures_are_reported(tmp_path: Path) -> None:
     shown = ["<td>letters</td>", *(f"<td class='number'>{share}</td>" for share in ("25.00 %", actual))]
     head = "<th>source</th><th class='number'>target</th><th class='number'>actual</th>"
     assert "".join(shown) in page.read_text(encoding="utf-8") and head in page.read_text(encoding="utf-8")
+
+
+def test_the_first_table_has_the_documents_after_each_stage(tmp_path: Path) -> None:
+    letters: Rows = [{"text": f"Dear friend, letter {n // 2} is of the river.", "key": f"l-{n}"} for n in range(40)]
+    sources = [local_source(tmp_path, "letters", letters)]
+    content = recipe_content(NO_COMMIT) | {"sources": sources}
+    with_dedup(content)
+    write_quiz(tmp_path / "quiz", ["Of this nobody speaks here"])
+    with_decontamination(content, str(tmp_path / "quiz"))
+    with_pack(content)
+
+    artifacts = build(StageARecipe.model_validate(content), tmp_path)
+    page = artifacts["stage_a/report"].path("report.html").read_text(encoding="utf-8")
+
+    table = page.partition("<th>step</th>")[2]
+    steps = re.findall(r"<tr><td>([^<]*)</td><td class='number'>([\d,]+)</td>", table)[:4]
+    assert [(step, int(documents)) for step, documents in steps] == [
+        ("in the sources", 40),
+        ("without duplicates", 20),
+        ("without items of evaluation sets", 20),
+        (f"packed, {content['pack']['num_seqs']} rows", 20),
+    ]

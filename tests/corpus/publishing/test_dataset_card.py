@@ -39,7 +39,16 @@ def test_the_card_equals_its_golden_file() -> None:
 
 
 def test_colliding_split_names_are_numbered_in_the_order_of_splits() -> None:
-    assert split_names([card_split("a~b"), card_split("a b")]) == {"a b": "a_b", "a~b": "a_b_2"}
+    splits = [card_split(f"a{mark}b") for mark in "@%+~ -"]
+
+    assert split_names(splits) == {
+        "a b": "a_b",
+        "a%b": "a_b_2",
+        "a+b": "a_b_3",
+        "a-b": "a_b_4",
+        "a@b": "a_b_5",
+        "a~b": "a_b_6",
+    }
 
 
 def test_the_hub_client_and_datasets_read_the_yaml() -> None:
@@ -82,12 +91,16 @@ def test_datasets_loads_every_row_of_every_split(tmp_path: Path, monkeypatch: py
     assert any(not pq.ParquetFile(path).metadata.num_rows for path in (folder / "data").iterdir())
 
 
-def test_a_split_without_rows_is_not_on_the_card(tmp_path: Path) -> None:
+def test_a_split_without_rows_is_not_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     built = [normalise(tmp_path, "train", [answered("one")], 1 << 20), rows_artifact(tmp_path, [])]
 
-    splits, _ = collect_splits_and_sources(built)
+    splits, sources = collect_splits_and_sources(built)
 
-    assert [(split.name, split.rows) for split in splits] == [("train", 1)]
+    folder = publish(tmp_path / "published", built, dataset_card(replace(card_content(*splits), sources=sources)))
+    loaded = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+    assert {name: len(split) for name, split in loaded.items()} == {"train": 1}
 
 
 def test_this_project_finds_the_files_of_the_splits() -> None:

@@ -8,6 +8,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.publishing import load_back as loading
 from pipeline_assets.corpus.publishing.load_back import check_configs_load
+from pipeline_assets.spine.errors import RetryableError
 
 LIBRARY = """
 import types
@@ -41,3 +42,9 @@ def test_the_loaded_splits_of_each_config_may_be_in_any_order(load: Load) -> Non
 
 def test_a_config_that_fails_to_load_is_reported_in_one_line(load: Load) -> None:
     assert "cannot load the publication (of me/pools@abc); its files" in refusal(lambda: load({"broken": ["train"]}))
+
+
+def test_an_endless_load_is_stopped(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_TIMEOUT_S", 0.0)
+
+    assert "did not load the publication within 0 s" in refusal(lambda: load({"one": ["train"]}), RetryableError)

@@ -1,11 +1,16 @@
 """Commits of a publication, which leave the repo whole and send nothing twice."""
 
 import itertools
+import json
+import os
 import shutil
+import subprocess
+import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from answer_faults import ALWAYS, Fault, FaultKind
 from hub_pools import NAME, Place, check_whole
@@ -19,6 +24,27 @@ from pipeline_assets.corpus.publishing.publish import plan_publication, publish
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import StoredFile
+
+READ = """
+import datasets, json, sys
+name, commit, config = sys.argv[1:]
+loaded = datasets.load_dataset(name, config, revision=commit)
+print(json.dumps({split: rows.to_list() for split, rows in loaded.items()}))
+"""
+
+
+@pytest.mark.slow
+def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Artifact, tmp_path: Path) -> None:
+    commit, _ = send(first, place)
+
+    assert check_whole(place.folder) == first.manifest.digest
+    variables = {**os.environ, **place.hub.client_environment(), "HF_HOME": str(tmp_path / "home")}
+    for pool in ("tool_use", "low_correctness"):
+        command = [sys.executable, "-c", READ, NAME, commit, pool]
+        read = json.loads(subprocess.run(command, env=variables, capture_output=True, check=True).stdout)
+        for split in ("low", "high"):
+            files = sorted((first.folder / f"candidates_{pool}").glob(f"{split}-*.parquet"))
+            assert read[split] == [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
 def test_unchanged_files_are_not_sent_again_after_any_commit(place: Place, first: Artifact, unloaded: None) -> None:
@@ -160,6 +186,13 @@ def test_a_read_only_token_is_refused_before_any_write(place: Place, first: Arti
         publish(prepare_publication(first, repo), repo)
 
     assert not place.folder.exists() and {request.method for request in place.hub.requests} <= {"GET", "HEAD"}
+
+
+def test_an_owner_other_than_that_of_the_token_is_refused(place: Place, first: Artifact) -> None:
+    repo = place.repo(name="lopback/pools")
+
+    with pytest.raises(RetryableError, match=r"no write access \(HTTP 403\)"):
+        publish(prepare_publication(first, repo), repo)
 
 
 @pytest.mark.parametrize("name", ["pools", "a/b/c", "me/po ols", "", "me/-x", "me/a--b", "me/x.git", f"me/{'x' * 99}"])

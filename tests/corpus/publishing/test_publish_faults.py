@@ -170,6 +170,16 @@ def test_a_card_naming_another_origin_sends_it_no_request(place: Place, other_hu
     assert not other_hub.requests
 
 
+@pytest.mark.slow
+def test_splits_that_differ_from_the_publication_are_an_error(place: Place, first: Artifact) -> None:
+    commit, _ = send(first, place)
+    config, names = next(iter(prepare_publication(first, place.repo()).configs.items()))
+
+    read_back(place, commit, {config: [*reversed(sorted(names))]})
+    with pytest.raises(InputError, match=r"`datasets` cannot load the publication \(its splits are"):
+        read_back(place, commit, {config: [*names, "more"]})
+
+
 def test_a_slow_load_back_is_an_error(place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "check_configs_load", check_configs_load)
     monkeypatch.setattr(loading, "_TIMEOUT_S", 0.1)

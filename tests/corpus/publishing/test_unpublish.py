@@ -28,6 +28,7 @@ from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
 from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import locked
 
@@ -125,11 +126,10 @@ def test_no_reachable_commit_has_a_forgotten_row_after_the_removal(
     hub.set_ref(NAME, "refs/heads/stable", versions[1])
     hub.set_ref(NAME, "refs/pr/1", versions[0])
     assert find_forgotten(place, tmp_path / "copy")
-    before, published = hub.history(NAME).ancestors(versions[1]), check_whole(place.folder)
+    before = hub.history(NAME).ancestors(versions[1])
 
     removal = remove(place, root)
 
-    assert check_whole(place.folder) == published
     history = hub.history(NAME)
     head = history.refs["refs/heads/main"]
     assert history.ancestors(head) == [head] and head not in before
@@ -146,6 +146,21 @@ def test_no_reachable_commit_has_a_forgotten_row_after_the_removal(
     assert content["commits"]["refs/tags/v1"] == hub.history(NAME).ancestors(versions[0])
     assert "row-" not in certificate.read_text()
     assert remove(place, root).certificate == ""
+
+
+def test_files_of_the_new_version_are_kept(place: Place, root: Path, versions: list[str], tmp_path: Path) -> None:
+    remove(place, root)
+
+    copy_revisions(place.hub.endpoint, NAME, TOKEN, tmp_path / "copy")
+    [folder] = (tmp_path / "copy").iterdir()
+    for stored in check_whole_files(place):
+        assert (folder / stored).read_bytes() == (place.folder / stored).read_bytes()
+
+
+def check_whole_files(place: Place) -> list[str]:
+    check_whole(place.folder)
+    files: list[dict[str, str]] = json.loads((place.folder / "manifest.json").read_text())["storage"]
+    return ["README.md", "croissant.json", "manifest.json", *(file["path"] for file in files)]
 
 
 @pytest.mark.parametrize("ref", ["refs/pr/3", "refs/convert/parquet"])
@@ -283,6 +298,11 @@ def test_a_record_may_have_an_entry_that_left_the_list(place: Place, root: Path,
 
     assert (removal.requested, removal.remaining, record.exists()) == ("2026-11-20", {}, False)
     assert removal.removed.items() >= former.items() and len(removal.removed) == 3
+
+
+def test_two_removals_at_the_same_time_are_refused(place: Place, root: Path, versions: list[str]) -> None:
+    with locked(root / "removals/published/pools.json"), pytest.raises(BuilderBusyError):
+        remove(place, root)
 
 
 def test_a_concurrent_commit_is_not_squashed_unseen(
