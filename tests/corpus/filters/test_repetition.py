@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from plain_filters import PlainText
 from plain_filters import measured as plainly_measured
 
+from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
-from pipeline_assets.corpus.filters.verdict import evaluate
+from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
 
 Measured = Callable[..., dict[str, object]]
 
@@ -125,3 +126,14 @@ def test_measurements_equal_slow_loops(text: str) -> None:
 
     split = PlainText(text)
     assert result == {reason: plainly_measured(split, reason, EVERYTHING) for reason in result}
+
+
+@given(text=few_words, limit=st.sampled_from(["0", "0.1", "0.2", "0.3", "0.5", "0.8"]))
+def test_document_is_dropped_for_the_first_exceeded_limit(text: str, limit: str) -> None:
+    recipe = FilterRecipe.model_validate({"repetition": dict.fromkeys(RULES, limit)})
+    candidate = Candidate(text.encode(), {})
+
+    apply_filters([candidate], recipe)
+
+    failed = [measurement for measurement in evaluate(text, {}, recipe).measurements if measurement.is_failed]
+    assert candidate.failure == next(iter(failed), None)
