@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_results import Corpusmill, refused
 from faulty_hub import FaultyHub
-from huggingface_hub import HfApi, HfFileSystem
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub import HfApi
 from loopback_repo import ARCHIVE, COMMIT, README, REPO, ROOT, send_request
 from refusals import refusal
 
@@ -62,16 +62,6 @@ def test_range_is_answered_according_to_the_rfc(
     assert (answer[0], answer[1].get("Content-Range"), answer[2]) == (status, content_range, body)
 
 
-def test_range_past_the_end_of_a_large_file_is_416(hub: FaultyHub, api: HfApi) -> None:
-    files = HfFileSystem(endpoint=hub.endpoint, token=False, skip_instance_cache=True)
-
-    with files.open(f"datasets/{REPO}/data/archive.zst") as content, pytest.raises(HfHubHTTPError) as error:
-        content._fetch_range(4096, 5000)
-
-    assert error.value.response.status_code == 416
-    assert error.value.response.headers["Content-Range"] == "bytes */4096"
-
-
 def test_storage_answers_404_to_a_stale_digest(hub: FaultyHub) -> None:
     location = send_request(f"{hub.endpoint}/datasets/{REPO}/resolve/main/data/archive.zst", "HEAD")[1]["Location"]
 
@@ -79,21 +69,18 @@ def test_storage_answers_404_to_a_stale_digest(hub: FaultyHub) -> None:
     assert send_request(location.replace(hashlib.sha256(ARCHIVE).hexdigest(), "0" * 64))[0] == 404
 
 
+ROUTED = b"HTTP/1.1\r\nHost: localhost:PORT\r\n"
+
+
 @pytest.mark.parametrize(
     ("sent", "status_line"),
     [
-        (b"nonsense\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
-        (b"GET / HTTP/9.9\r\n\r\n", b"HTTP/1.1 505 HTTP Version Not Supported"),
-        (b"BREW /coffee HTTP/1.1\r\n\r\n", b"HTTP/1.1 501 Not Implemented"),
-        (b"POST /api HTTP/1.1\r\nHost: localhost:PORT\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
-        (
-            b"POST /api HTTP/1.1\r\nHost: localhost:PORT\r\nContent-Length: 99999999\r\n\r\n",
-            b"HTTP/1.1 400 Bad Request",
-        ),
-        (
-            b"GET /%ff%00//x?a=%ff&& HTTP/1.1\r\nHost: localhost:PORT\r\nConnection: close\r\n\r\n",
-            b"HTTP/1.1 404 Not Found",
-        ),
+        (b"nonsense", b"HTTP/1.1 400 Bad Request"),
+        (b"GET / HTTP/9.9", b"HTTP/1.1 505 HTTP Version Not Supported"),
+        (b"BREW /coffee HTTP/1.1", b"HTTP/1.1 501 Not Implemented"),
+        (b"POST /api " + ROUTED + b"Content-Length: -1", b"HTTP/1.1 400 Bad Request"),
+        (b"POST /api " + ROUTED + b"Content-Length: 99999999", b"HTTP/1.1 400 Bad Request"),
+        (b"GET /%ff%00//x?a=%ff&& " + ROUTED + b"Connection: close", b"HTTP/1.1 404 Not Found"),
     ],
 )
 def test_bad_request_is_refused_without_output_on_stderr(
@@ -101,7 +88,7 @@ def test_bad_request_is_refused_without_output_on_stderr(
 ) -> None:
     port = hub.endpoint.rsplit(":")[-1]
     with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as connection:
-        connection.sendall(sent.replace(b"PORT", port.encode()))
+        connection.sendall(sent.replace(b"PORT", port.encode()) + b"\r\n\r\n")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
 
     assert answer.startswith(status_line)
@@ -129,24 +116,16 @@ def test_interrupted_download_is_counted_by_sent_bytes(
     assert capfd.readouterr().err == ""
 
 
-def test_one_connection_carries_many_requests(hub: FaultyHub) -> None:
-    connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=60)
-
-    ports = set()
-    for _ in range(3):
-        connection.request("GET", f"/datasets/{REPO}/resolve/main/README.md")
-        assert connection.getresponse().read() == README
-        ports.add(connection.sock.getsockname()[1])
-
-    assert len(ports) == 1
-
-
-def test_stopped_hub_answers_no_open_connection(repo: Path, tmp_path: Path) -> None:
+def test_one_connection_carries_many_requests_until_the_hub_stops(repo: Path, tmp_path: Path) -> None:
     with FaultyHub(tmp_path / "hub") as hub:
         connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=60)
-        connection.request("GET", "/api/whoami-v2")
-        connection.getresponse().read()
+        ports = set()
+        for _ in range(3):
+            connection.request("GET", f"/datasets/{REPO}/resolve/main/README.md")
+            assert connection.getresponse().read() == README
+            ports.add(connection.sock.getsockname()[1])
 
+    assert len(ports) == 1
     with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
         connection.request("GET", "/api/whoami-v2")
         connection.getresponse()
@@ -155,43 +134,37 @@ def test_stopped_hub_answers_no_open_connection(repo: Path, tmp_path: Path) -> N
 def test_missing_folder_file_and_used_port_are_reported_with_a_fix(hub: FaultyHub, tmp_path: Path) -> None:
     port = int(hub.endpoint.rsplit(":")[-1])
     (tmp_path / "file").touch()
-
-    missing, file, used = (
-        refusal(unserved.start)
-        for unserved in (FaultyHub(tmp_path / "no"), FaultyHub(tmp_path / "file"), FaultyHub(tmp_path / "hub", port))
-    )
-
     fix = "choose a folder that contains datasets/<owner>/<name>/…"
-    assert missing == f"{tmp_path}/no: folder not found; {fix}"
-    assert file == f"{tmp_path}/file: expected a folder, got a file; {fix}"
-    assert used == f"127.0.0.1:{port}: the port is in use; choose another port with --port"
+
+    assert refusal(FaultyHub(tmp_path / "no").start) == f"{tmp_path}/no: folder not found; {fix}"
+    assert refusal(FaultyHub(tmp_path / "file").start) == f"{tmp_path}/file: expected a folder, got a file; {fix}"
+    expected = f"127.0.0.1:{port}: the port is in use; choose another port with --port"
+    assert refusal(FaultyHub(tmp_path / "hub", port).start) == expected
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_serve_prints_its_usage_and_ends_on_a_signal(repo: Path, tmp_path: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "pipeline_assets.cli", "hub", "serve", str(tmp_path / "hub")]
+@pytest.mark.parametrize(("options", "number"), [([], signal.SIGTERM), (["--writable"], signal.SIGINT)])
+def test_serve_prints_its_usage_and_ends_on_a_signal(
+    repo: Path, tmp_path: Path, options: list[str], number: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "pipeline_assets.cli", "hub", "serve", str(tmp_path / "hub"), *options]
     program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     lines = [program.stdout.readline() for _ in range(3)]
+    endpoint, token = lines[0].removeprefix("hub: ").strip(), lines[2].partition("HF_TOKEN=")[2].partition(" ")[0]
+    role = HfApi(endpoint=endpoint, token=token or "hf_x").whoami()["auth"]["accessToken"]["role"]
     program.send_signal(number)
     rest, errors = program.communicate(timeout=60)
 
-    endpoint = lines[0].removeprefix("hub: ").strip()
+    settings = f"HF_HUB_DISABLE_XET=1 HF_TOKEN={token} " if options else ""
     assert lines == [
         f"hub: {endpoint}\n",
         f"{REPO} {COMMIT}\n",
-        f"use: HF_ENDPOINT={endpoint} HF_HUB_DISABLE_TELEMETRY=1 <command>; Ctrl-C ends it\n",
+        f"use: HF_ENDPOINT={endpoint} HF_HUB_DISABLE_TELEMETRY=1 {settings}<command>; Ctrl-C ends it\n",
     ]
+    assert (role, len(token)) == (("write", 35) if options else ("read", 0))
     assert (rest, errors, program.returncode) == ("", "", 0)
 
 
-def test_writable_hub_prints_the_write_token(repo: Path, tmp_path: Path) -> None:
-    command = ["-m", "pipeline_assets.cli", "hub", "serve", str(tmp_path / "hub"), "--writable"]
-    program = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    lines = [program.stdout.readline() for _ in range(3)]
-    endpoint, token = lines[0].removeprefix("hub: ").strip(), lines[2].partition("HF_TOKEN=")[2].split()[0]
+def test_fault_option_is_refused_and_names_faulty_hub(corpusmill: Corpusmill, repo: Path) -> None:
+    fix = "hub serve has no faults; use tests/harness/faulty_hub.py, which has them"
 
-    roles = [HfApi(endpoint=endpoint, token=known).whoami()["auth"]["accessToken"]["role"] for known in (token, "hf_x")]
-    program.send_signal(signal.SIGINT)
-
-    assert (roles, program.wait(timeout=60)) == (["write", "read"], 0)
-    assert len(token) == 35
+    assert refused(corpusmill("hub", "serve", repo, "--fault", "503:*:2")) == f"--fault: {fix}"
