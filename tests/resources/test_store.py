@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 from refusals import refusal
 
+from pipeline_assets.build.run import Run
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
@@ -27,8 +28,11 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"CORPUSMILL_{name}", raising=False)
 
 
-def use_all(store: Store, hub: Hub) -> tuple[Path, RunSettings, int]:
-    run = store.make_run(data_root(), hub.files(data_root()), Tokenizer(), Launcher())
+def make_run(store: Store, launcher: Launcher | None = None, **hub: object) -> Run:
+    return store.make_run(data_root(), Hub(**hub).files(data_root()), Tokenizer(), launcher or Launcher())
+
+
+def use_all(run: Run) -> tuple[Path, RunSettings, int]:
     return run.root, run.settings, run.require_hub("a test").tries
 
 
@@ -40,71 +44,61 @@ def test_missing_config_and_empty_variables_mean_defaults(
     if empty is not None:
         monkeypatch.setenv(f"CORPUSMILL_{empty}", "")
 
-    assert use_all(Store(), Hub()) == (tmp_path / "data", ENGINE, 6)
+    assert use_all(make_run(Store())) == (tmp_path / "data", ENGINE, 6)
 
 
 def test_missing_settings_are_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, hub = Store(), Hub()
+    store = Store()
     for name, value in zip(SETTINGS, (str(tmp_path), "0", "forkserver", "22", "60", "1", "local", "2048"), strict=True):
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
     engine = RunSettings(0, "forkserver", 60, min_parallel_bytes=6 << 20, zstd_level=22, worker_bytes=1848 << 20)
-    assert use_all(store, hub) == (tmp_path, engine, 1)
+    assert use_all(make_run(store)) == (tmp_path, engine, 1)
 
 
-def test_config_overrides_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORPUSMILL_WORKERS", "many")
-    monkeypatch.setenv("CORPUSMILL_HUB_TRIES", "many")
+def test_config_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORKERS": "many", "HUB_TRIES": "many", "ENGINE": "local", "MEMORY_MIB": "1000"}.items():
+        monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
-    run = Store(workers=0).make_run(tmp_path, Hub(tries=2).files(tmp_path), Tokenizer(), Launcher())
+    by_config, shared = make_run(Store(engine="ray", workers=8), tries=2), make_run(Store(workers=8), tries=2)
 
-    assert (run.settings.workers, run.require_hub("a test").tries) == (0, 2)
-
-
-def test_config_selects_the_engine_and_the_memory_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORPUSMILL_ENGINE", "local")
-    monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", "1000")
-
-    run = Store(engine="ray", workers=8).make_run(tmp_path, Hub().files(tmp_path), Tokenizer(), Launcher())
-
-    assert (run.settings.engine, run.settings.workers, run.settings.worker_bytes) == ("ray", 8, 1000 << 20)
-    assert run.provenance()["engine"] == "ray"
-    shared = Store(workers=8).make_run(tmp_path, Hub().files(tmp_path), Tokenizer(), Launcher())
+    assert by_config.require_hub("a test").tries == 2
+    settings = by_config.settings
+    assert (settings.engine, settings.workers, settings.worker_bytes) == ("ray", 8, 1000 << 20)
+    assert by_config.provenance()["engine"] == "ray"
     assert (shared.settings.engine, shared.settings.worker_bytes) == ("local", 100 << 20)
 
 
-def test_ray_without_its_extra_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_without_its_extra_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "path_importer_cache", {})
     monkeypatch.delitem(sys.modules, "ray", raising=False)
 
-    assert refusal(
-        lambda: Store(engine="ray").make_run(tmp_path, Hub().files(tmp_path), Tokenizer(), Launcher()), UsageError
-    ) == (
+    assert refusal(lambda: make_run(Store(engine="ray")), UsageError) == (
         "ray: ray is not installed; in the project's folder run .venv/bin/python -m pip install -c constraints.txt "
         "-e '.[ray]'"
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "fix"),
+    ("name", "rule", "values"),
     [
-        *(("ZSTD_LEVEL", value, "must be an integer from 1 to 22") for value in ("0", "23", "99", "-3", "best", "3.0")),
-        *(("WORKERS", value, "must be an integer >= 0") for value in ("-1", "two", "1e3", " 2", "²")),
-        *(("LOG_EVERY", value, "must be an integer >= 1") for value in ("0", "0.5", "10s")),
-        *(("HUB_TRIES", value, "must be an integer >= 1") for value in ("0", "-1", "often")),
-        *(("START_METHOD", value, "must be forkserver or spawn") for value in ("fork", "thread", "Spawn", "spawn ")),
-        *(("ENGINE", value, "must be local or ray") for value in ("spark", "Ray", "0")),
+        ("ZSTD_LEVEL", "must be an integer from 1 to 22", ["0", "23", "99", "-3", "best", "3.0"]),
+        ("WORKERS", "must be an integer >= 0", ["-1", "two", "1e3", " 2", "²"]),
+        ("LOG_EVERY", "must be an integer >= 1", ["0", "0.5", "10s"]),
+        ("HUB_TRIES", "must be an integer >= 1", ["0", "-1", "often"]),
+        ("START_METHOD", "must be forkserver or spawn", ["fork", "thread", "Spawn", "spawn "]),
+        ("ENGINE", "must be local or ray", ["spark", "Ray", "0"]),
     ],
 )
 def test_invalid_variable_is_named_with_its_value_and_its_range(
-    name: str, value: str, fix: str, monkeypatch: pytest.MonkeyPatch
+    name: str, rule: str, values: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(f"CORPUSMILL_{name}", value)
+    for value in values:
+        monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
-    assert (
-        refusal(lambda: use_all(Store(), Hub()), UsageError) == f"CORPUSMILL_{name}: {fix}, got {value!r}; correct it"
-    )
+        refused = refusal(lambda: make_run(Store()), UsageError)
+        assert refused == f"CORPUSMILL_{name}: {rule}, got {value!r}; correct it"
 
 
 WRONG: list[tuple[str, str, object, str]] = [
@@ -143,22 +137,15 @@ def test_wrong_launchpad_value_fails_the_step_in_one_line(
     assert failure.description == f"the resource `{resource}`: `{name}` must be {rule}; correct it"
 
 
-@pytest.mark.parametrize("field", ["zstd_level", "start_method", "log_every_s"])
-def test_settings_of_the_environment_alone_are_not_config_fields(field: str) -> None:
-    assert field not in Store.model_fields
-
-
 def test_launcher_is_selected_by_config_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LAUNCHER", "MODAL_COST_LIMIT"):
         monkeypatch.delenv(f"CORPUSMILL_{name}", raising=False)
 
     def build_launcher(**config: object) -> object:
         launcher = Launcher(**config)
-        first, second = (
-            Store().make_run(data_root(), Hub().files(data_root()), Tokenizer(), launcher) for _ in range(2)
-        )
-        assert first.remote_launcher is second.remote_launcher  # the steps of a run share one limit
-        return first.remote_launcher
+        first, second = (make_run(Store(), launcher).remote_launcher for _ in range(2))
+        assert first is second  # the steps of a run share one limit
+        return first
 
     assert build_launcher() is None
     chosen = build_launcher(name="modal", cost_limit=5, split_cost_limit=2)
