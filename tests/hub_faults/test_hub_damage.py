@@ -14,6 +14,15 @@ from refusals import refusal
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import read_listing, write_listing
 from pipeline_assets.demo.loopback_http import Response, json_response
+from pipeline_assets.spine.errors import InputError
+
+
+def read_twice(hub: FaultyHub, amount: dict[str, int], folder: Path) -> tuple[InputError, object]:
+    """Read under the injected faults, then without; return the error and the result."""
+    damaged = read(hub, amount, folder / "cache", folder / "data")
+    hub.inject()
+    assert damaged.error is not None
+    return damaged.error, read(hub, amount, folder / "cache", folder / "data").result
 
 
 def test_a_footer_with_wrong_bytes_is_refused_with_the_whole_file(
@@ -21,13 +30,10 @@ def test_a_footer_with_wrong_bytes_is_refused_with_the_whole_file(
 ) -> None:
     hub.inject(Fault(FaultKind.WRONG_BYTES, GET))
 
-    damaged = read(hub, EVERYTHING, tmp_path / "cache", tmp_path / "data")
-    hub.inject()
-    healed = read(hub, EVERYTHING, tmp_path / "cache", tmp_path / "data")
+    error, healed = read_twice(hub, EVERYTHING, tmp_path)
 
-    assert damaged.error is not None
-    assert damaged.error.what.startswith("downloaded bytes do not match sha256:")
-    assert healed.result == undisturbed["whole file GET"].result
+    assert error.what.startswith("downloaded bytes do not match sha256:")
+    assert healed == undisturbed["whole file GET"].result
 
 
 def test_a_broken_footer_is_not_kept(hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path) -> None:
@@ -35,38 +41,30 @@ def test_a_broken_footer_is_not_kept(hub: FaultyHub, undisturbed: dict[str, Read
     tail = content[-65_536:-30_000] + b"\xff" * 29_992 + content[-8:]
     folder = tmp_path / "cache/maker--pages/bytes" / f"sha256-{hashlib.sha256(content).hexdigest()}"
     folder.mkdir(parents=True)
-    kept = folder / f"{len(content) - 65_536}-{len(content)}.{hashlib.sha256(tail).hexdigest()}"
-    kept.write_bytes(tail)
+    (folder / f"{len(content) - 65_536}-{len(content)}.{hashlib.sha256(tail).hexdigest()}").write_bytes(tail)
 
-    damaged = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
-    hub.inject()
-    healed = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
+    error, healed = read_twice(hub, TWO_ROW_GROUPS, tmp_path)
 
-    assert damaged.error is not None
-    assert damaged.error.what.startswith("the Parquet footer cannot be read (")
-    assert healed.result == undisturbed["row group GET"].result
+    assert error.what.startswith("the Parquet footer cannot be read (")
+    assert healed == undisturbed["row group GET"].result
 
 
 def test_a_damaged_listing_is_reported_at_the_first_file_and_fetched_again(
     hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
-    commit = hub.commits()[DATASET]
+    commit, content = hub.commits()[DATASET], (hub.folder / "datasets" / DATASET / FILE).read_bytes()
     listing = tmp_path / f"cache/maker--pages/listings/{commit}.json"
-    read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
-    sha256 = hashlib.sha256((hub.folder / "datasets" / DATASET / FILE).read_bytes()).hexdigest()
-    fake = {f"sha256:{sha256}": f"sha256:{'0' * 64}"}
+    read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "first")
+    fake = {f"sha256:{hashlib.sha256(content).hexdigest()}": f"sha256:{'0' * 64}"}
     write_listing(listing, [replace(file, digest=fake.get(file.digest, file.digest)) for file in read_listing(listing)])
 
-    damaged = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "again")
-    hub.inject()
-    healed = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "again")
+    error, healed = read_twice(hub, TWO_ROW_GROUPS, tmp_path)
 
-    size = (hub.folder / "datasets" / DATASET / FILE).stat().st_size
-    assert str(damaged.error) == (
-        f"{listing}: the cached listing of maker/pages@{commit} has {FILE} with sha256:{'0' * 64} of {size} bytes, "
-        "but the hub has not; run again to fetch the listing"
+    assert str(error) == (
+        f"{listing}: the cached listing of maker/pages@{commit} has {FILE} with sha256:{'0' * 64} of "
+        f"{len(content)} bytes, but the hub has not; run again to fetch the listing"
     )
-    assert healed.result == undisturbed["row group GET"].result
+    assert healed == undisturbed["row group GET"].result
 
 
 def test_a_damaged_page_with_a_checksum_is_detected(tmp_path: Path) -> None:
@@ -97,44 +95,36 @@ def json_page(body: bytes) -> Response:
     return Response(200, {"Content-Type": "application/json"}, body, 0, len(body))
 
 
-NO_LISTINGS = [
-    b"<html>Log in to the network</html>",
-    b'{"error": "busy"}',
-    b'[{"type": "file"}]',
-    b'[{"type": "file", "path": "a", "oid": "0", "size": "1"}]',
-    b"\xff",
-    b"[7]",
-    b"",
-]
-
-
-@pytest.mark.parametrize("body", NO_LISTINGS)
-def test_a_response_other_than_a_listing_is_requested_again(
-    proxied: ProxiedHub, undisturbed: dict[str, Reading], tmp_path: Path, body: bytes
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>Log in to the network</html>",
+        b'{"error": "busy"}',
+        b'[{"type": "file"}]',
+        b'[{"type": "file", "path": "a", "oid": "0", "size": "1"}]',
+        b"\xff",
+        b"[7]",
+        b"",
+        b'{"id": "maker/pages", "sha": "main"}',
+    ],
+)
+def test_an_unreadable_response_is_requested_again_and_then_one_error(
+    proxied: ProxiedHub, tmp_path: Path, body: bytes
 ) -> None:
-    proxied.first = [json_page(body)]
-
-    reading = read(proxied, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
-
-    assert reading.result == undisturbed["row group GET"].result
-
-
-@pytest.mark.parametrize("body", [*NO_LISTINGS, b'{"id": "maker/pages", "sha": "main"}'])
-def test_a_response_that_remains_unreadable_is_one_error(proxied: ProxiedHub, tmp_path: Path, body: bytes) -> None:
     files = HubFiles(tmp_path / "cache", proxied.endpoint, tries=2, wait_s=0.01)
     commit = proxied.commits()[DATASET]
+    requests = {commit: lambda: files.list_files(DATASET, commit), "main": lambda: files.resolve(DATASET)}
 
-    proxied.first = [json_page(body)] * 2
-    listing_message = refusal(lambda: files.list_files(DATASET, commit))
-    proxied.first = [json_page(body)] * 2
-    pin_message = refusal(lambda: files.resolve(DATASET))
-
-    for message, revision in ((listing_message, commit), (pin_message, "main")):
-        assert message.startswith(
-            f"maker/pages on {proxied.endpoint}: the response for revision {revision} cannot be parsed ("
-        )
+    for revision, request in requests.items():
+        proxied.first = [json_page(body)] * 2
+        message = refusal(request)
+        problem = f"the response for revision {revision} cannot be parsed ("
+        assert message.startswith(f"maker/pages on {proxied.endpoint}: {problem}")
         assert message.endswith("; run the same command later; if the error persists, check the server at HF_ENDPOINT")
     assert list(tmp_path.rglob("listings/*")) == []
+    for request in requests.values():
+        proxied.first = [json_page(body)]
+        assert request()
 
 
 @pytest.mark.parametrize("header", ["-1", "nan", "Wed, 21 Oct 2099 07:28:00 GMT"])
