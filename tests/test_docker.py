@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -66,38 +65,18 @@ def database(tmp_path: Path) -> Iterator[dict[str, str]]:
 def test_docker_instance_stores_its_runs_in_postgres(database: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("dagster_postgres", reason="dagster-postgres is not installed")
     shutil.copy(PROJECT / "docker" / "dagster.yaml", tmp_path)
-    postgres = {
-        "HOST": "127.0.0.1",
-        "PORT": database["port"],
-        "DB": "postgres",
-        "USER": "dagster",
-        "PASSWORD": "unused",
-    }
     environment = {**os.environ, "DAGSTER_HOME": str(tmp_path), "CORPUSMILL_SERVER_LOGS": str(tmp_path / "logs")}
-    environment |= {f"DAGSTER_PG_{name}": value for name, value in postgres.items()}
+    environment |= {"DAGSTER_PG_HOST": "127.0.0.1", "DAGSTER_PG_PORT": database["port"], "DAGSTER_PG_DB": "postgres"}
+    environment |= {"DAGSTER_PG_USER": "dagster", "DAGSTER_PG_PASSWORD": "unused"}
 
     result = subprocess.run([sys.executable, "-c", RUN], env=environment, capture_output=True, text=True)
 
     assert result.stdout.split() == ["1", "PostgresRunStorage", "QueuedRunCoordinator"], result.stderr
 
 
-def read_compose() -> dict[str, Any]:
-    compose: dict[str, Any] = yaml.safe_load((PROJECT / "docker" / "compose.yaml").read_text())
-    return compose
-
-
-SERVICES = read_compose()["services"]
+SERVICES = yaml.safe_load((PROJECT / "docker" / "compose.yaml").read_text())["services"]
 RUNNING = ("postgres", "code", "webserver", "daemon")
 SECRETS = {"HF_TOKEN", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}
-
-
-@pytest.mark.parametrize("name", RUNNING)
-def test_each_service_has_a_restart_policy_health_check_and_memory_limit(name: str) -> None:
-    service = SERVICES[name]
-
-    assert {"restart", "healthcheck", "mem_limit"} <= set(service)
-    assert service["restart"] == "unless-stopped"
-    assert name == "postgres" or service["init"] is True
 
 
 def test_only_services_that_build_have_tokens_and_run_settings() -> None:
@@ -110,12 +89,14 @@ def test_only_services_that_build_have_tokens_and_run_settings() -> None:
         assert [volume.rpartition("}:")[2] for volume in SERVICES[name]["volumes"]] == ["/data", "/input:ro"]
 
 
-def test_services_wait_for_their_dependencies_and_the_ui_is_on_loopback() -> None:
+def test_services_restart_in_the_order_of_their_dependencies_and_the_ui_is_on_loopback() -> None:
+    for name in RUNNING:
+        assert {"healthcheck", "mem_limit"} <= set(SERVICES[name]) and SERVICES[name]["restart"] == "unless-stopped"
+        assert name == "postgres" or SERVICES[name]["init"] is True
+    assert SERVICES["migrate"]["command"] == ["dagster", "instance", "migrate"]
     needs = {
         name: {other: how["condition"] for other, how in SERVICES[name]["depends_on"].items()} for name in RUNNING[1:]
     }
-
-    assert SERVICES["migrate"]["command"] == ["dagster", "instance", "migrate"]
     assert needs == {
         "code": {"migrate": "service_completed_successfully"},
         "webserver": {"code": "service_healthy"},
@@ -126,13 +107,14 @@ def test_services_wait_for_their_dependencies_and_the_ui_is_on_loopback() -> Non
 
 
 def test_instances_of_a_server_and_of_a_data_root_have_equal_limits() -> None:
-    server = yaml.safe_load((PROJECT / "docker" / "dagster.yaml").read_text())
-    embedded = yaml.safe_load((PROJECT / "dagster.yaml").read_text())
+    server, embedded = (
+        yaml.safe_load((PROJECT / path).read_text()) for path in ("docker/dagster.yaml", "dagster.yaml")
+    )
 
-    places = {"storage", "compute_logs", "local_artifact_storage", "run_queue"}
-    assert {key: server[key] for key in server.keys() - places} == {
-        key: embedded[key] for key in embedded.keys() - places
-    }
+    for settings in (server, embedded):
+        for place in ("storage", "compute_logs", "local_artifact_storage", "run_queue"):
+            settings.pop(place, None)
+    assert server == embedded
     assert {"run_retries", "retention", "code_servers", "run_monitoring"} <= set(server)
 
 

@@ -75,7 +75,10 @@ def test_an_unsuitable_python_is_named_before_an_install(clone: Path, patch: str
     assert not (clone / ".venv").exists()
 
 
-def test_an_install_is_reused(clone: Path) -> None:
+def test_an_install_is_reused_and_an_incomplete_one_recreated(clone: Path) -> None:
+    (clone / ".venv" / "bin").mkdir(parents=True)
+    (clone / ".venv" / "bin" / "python").symlink_to(clone / "tool")
+
     assert run_make(clone).returncode == 0
     assert take_calls(clone) == ["venv made", *INSTALLED, DEMO]
 
@@ -83,33 +86,19 @@ def test_an_install_is_reused(clone: Path) -> None:
     assert take_calls(clone) == [DEMO]
 
 
-def test_an_incomplete_venv_is_recreated(clone: Path) -> None:
-    (clone / ".venv" / "bin").mkdir(parents=True)
-    (clone / ".venv" / "bin" / "python").symlink_to(clone / "tool")
-
-    assert run_make(clone).returncode == 0
-
-    assert take_calls(clone) == ["venv made", *INSTALLED, DEMO]
-
-
-def test_a_killed_install_starts_over(clone: Path) -> None:
+def test_a_killed_install_starts_over_and_invalidates_the_older_one(clone: Path) -> None:
     (clone / "cut").touch()
     killed = run_make(clone)
     assert (killed.returncode, take_calls(clone)) == (2, ["venv made", INSTALLED[0]])
 
     assert run_make(clone).returncode == 0
-
     assert take_calls(clone) == ["venv made", *INSTALLED, DEMO]
 
-
-def test_a_killed_install_invalidates_the_older_one(clone: Path) -> None:
-    assert run_make(clone).returncode == 0
     (clone / "cut").touch()
     assert run_make(clone, ".venv/bin/.dev").returncode == 2
     take_calls(clone)
 
     assert run_make(clone).returncode == 0
-
     assert take_calls(clone) == ["venv made", *INSTALLED, DEMO]
 
 
