@@ -12,24 +12,12 @@ from stage_a_sources import recipe_content, with_dedup
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
-def test_requested_document_is_the_first_of_the_dropped_ones(tmp_path: Path, corpusmill: Corpusmill) -> None:
-    texts = [numbered(0, 40), *(f"{numbered(0, 40)} end{number}" for number in range(8))]
-    rows = [{"text": text, "key": f"note-{number}"} for number, text in enumerate(texts)]
-    content = recipe_content(NO_COMMIT) | {"sources": [local_source(tmp_path, "notes", rows)]}
-    with_dedup(content)
-    build(StageARecipe.model_validate(content), tmp_path)
-
-    lines = corpusmill("dedup", "show", "note-7", "--data", tmp_path).stdout.splitlines()
-
-    documents = [line.partition("  (")[0] for line in lines if line.startswith(("kept", "near duplicate"))]
-    assert documents[:3] == ["kept  note-0", "near duplicate  note-7", "near duplicate  note-1"]
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a text with two near duplicates, one with an odd id, and a unique text."""
+    """Build a text with three near duplicates, one with an odd id, and a unique text."""
     root = tmp_path_factory.mktemp("groups")
-    texts = {"kept": numbered(0, 40), "two\nlines": f"{numbered(0, 40)} end", "copy": f"{numbered(0, 40)} End!"}
+    text = numbered(0, 40)
+    texts = {"kept": text, "two\nlines": f"{text} end", "copy": f"{text} End!", "other": f"{text} other"}
     rows = [{"text": text, "key": key} for key, text in (texts | {"alone": numbered(900, 40)}).items()]
     content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", rows)]}
     with_dedup(content)
@@ -37,16 +25,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_id_of_two_lines_is_printed_in_one(root: Path, corpusmill: Corpusmill) -> None:
-    lines = corpusmill("dedup", "show", "copy", "--data", root).stdout.splitlines()
+def test_requested_document_is_the_first_of_the_dropped_ones(root: Path, corpusmill: Corpusmill) -> None:
+    lines = corpusmill("dedup", "show", "other", "--data", root).stdout.splitlines()
 
-    assert "  same words as two⏎lines" in lines
+    documents = [line.partition("  (")[0] for line in lines if line.startswith(("kept", "near duplicate"))]
+    assert documents[:3] == ["kept  kept", "near duplicate  other", "near duplicate  two⏎lines"]
 
 
-def test_document_without_duplicates_is_reported_as_kept(root: Path, corpusmill: Corpusmill) -> None:
-    lines = corpusmill("dedup", "show", "alone", "--data", root).stdout.splitlines()
+def test_id_of_two_lines_is_printed_in_one_and_a_unique_document_as_kept(root: Path, corpusmill: Corpusmill) -> None:
+    copy, alone = (corpusmill("dedup", "show", name, "--data", root).stdout.splitlines() for name in ("copy", "alone"))
 
-    assert lines[0] == f"{step(root, 'deduplicated', 'mixed')}: kept, without duplicates"
+    assert "  same words as two⏎lines" in copy
+    assert alone[0] == f"{step(root, 'deduplicated', 'mixed')}: kept, without duplicates"
 
 
 def test_group_is_printed_if_a_source_is_missing(root: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
@@ -59,7 +49,7 @@ def test_group_is_printed_if_a_source_is_missing(root: Path, tmp_path: Path, cor
     assert (result.returncode, lines[:2], lines[3:5]) == (
         0,
         [
-            f"{step(tmp_path, 'deduplicated', 'mixed')}: 3 duplicates, one is kept",
+            f"{step(tmp_path, 'deduplicated', 'mixed')}: 4 duplicates, one is kept",
             "kept  kept  (notes, shards/00000.jsonl.zst row 0)",
         ],
         [
