@@ -2,37 +2,23 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from command_results import Corpusmill, Result, refused
 from demo_variants import V1, find_snapshot
 from demo_variants import build as build_healing
 from demo_variants import write_recipe as write_healing_recipe
-from stage_a_build import build, local_source, notes_recipe, parse_recipe, step
+from stage_a_build import build, notes_recipe, step
 from stage_a_sources import sentence
 
-SITE = "beer.stackexchange.com"
 
-
-@pytest.fixture(scope="module")
-def stricter(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a data root with pages scored 4 or more, which tests only read."""
-    root = tmp_path_factory.mktemp("stricter")
-    shutil.copytree(demo_root / "recipes", root / "recipes")
-    path = write_healing_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v4")
-    build_healing(path, root, demo_root / "hub_cache")
-    return root
-
-
-def doc_ids(split: Path) -> list[str]:
-    return pq.read_table(split / "documents.parquet")["doc_id"].to_pylist()
-
-
-def test_artifact_and_its_copy_are_identical(corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
+def test_artifact_and_its_copy_are_identical_and_kinds_must_be_equal(
+    corpusmill: Corpusmill, demo_root: Path, root: Path
+) -> None:
     result = corpusmill("diff", demo_root / V1, root / V1)
+    wrong = corpusmill("diff", demo_root / V1, demo_root / V1 / "train")
 
     digest = json.loads((root / V1 / "manifest.json").read_text())["digest"]
     assert result.returncode == 0
@@ -41,11 +27,19 @@ def test_artifact_and_its_copy_are_identical(corpusmill: Corpusmill, demo_root: 
         f"B  {root / V1}  {digest}",
         "identical according to their manifests; no file was read (`corpusmill verify` reads them)",
     ]
+    assert refused(wrong) == (
+        f"{demo_root / V1}/train: this is a healing/megatron_split, but "
+        f"{demo_root / V1} is a healing/megatron_dataset; choose two artifacts of one kind"
+    )
 
 
-def test_stricter_rule_keeps_fewer_of_the_same_rows(corpusmill: Corpusmill, demo_root: Path, stricter: Path) -> None:
-    result = corpusmill("diff", find_snapshot(demo_root), find_snapshot(stricter))
-    sets = json.loads(corpusmill("diff", demo_root / V1, stricter / "megatron/healing_text_v4", "--json").stdout)
+def test_stricter_rule_keeps_fewer_of_the_same_rows(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(demo_root / "recipes", tmp_path / "recipes")
+    path = write_healing_recipe(tmp_path, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v4")
+    build_healing(path, tmp_path, demo_root / "hub_cache")
+
+    result = corpusmill("diff", find_snapshot(demo_root), find_snapshot(tmp_path))
+    sets = json.loads(corpusmill("diff", demo_root / V1, tmp_path / "megatron/healing_text_v4", "--json").stdout)
 
     lines = result.stdout.splitlines()
     assert result.returncode == 1
@@ -56,15 +50,6 @@ def test_stricter_rule_keeps_fewer_of_the_same_rows(corpusmill: Corpusmill, demo
     assert any(line.startswith("  0 documents only in B") for line in lines)
     assert lines[-1] == "  0 documents in both, with different texts"
     assert [entry["part"] for entry in sets["documents"]] == ["train", "valid"]
-
-
-def test_artifacts_of_different_kinds_are_wrong_use(corpusmill: Corpusmill, demo_root: Path) -> None:
-    result = corpusmill("diff", demo_root / V1, demo_root / V1 / "train")
-
-    assert refused(result) == (
-        f"{demo_root / V1}/train: this is a healing/megatron_split, but "
-        f"{demo_root / V1} is a healing/megatron_dataset; choose two artifacts of one kind"
-    )
 
 
 # Corpora of stage A and their inputs.
@@ -85,10 +70,6 @@ def lines_between(result: Result, title: str) -> list[str]:
     return [line.strip() for line in lines[first : first + rest[0] if rest else None]]
 
 
-def counts(result: Result) -> Mapping[str, tuple[int, int]]:
-    return {row["name"]: (row["a"], row["b"]) for row in json.loads(result.stdout)["counts"]}
-
-
 def test_other_filters_of_the_same_documents_are_listed_with_their_effects(
     corpusmill: Corpusmill, notes_root: Path, build_other: Callable[..., None]
 ) -> None:
@@ -98,7 +79,7 @@ def test_other_filters_of_the_same_documents_are_listed_with_their_effects(
     assert 5 < len(dropped) < 35
 
     result = corpusmill("diff", a, b)
-    counted = counts(corpusmill("diff", a, b, "--json"))
+    counted = json.loads(corpusmill("diff", a, b, "--json").stdout)["counts"]
 
     assert result.returncode == 1
     assert lines_between(result, "recipe") == [
@@ -106,14 +87,12 @@ def test_other_filters_of_the_same_documents_are_listed_with_their_effects(
         "filters.length.min_words: removed 5",
     ]
     assert "made from" not in result.stdout
-    assert counted["ledger.in"] == (40, 40)
-    assert counted["ledger.dropped.refused_licence"] == (1, 1)
-    assert counted["ledger.dropped.many_characters"] == (0, len(dropped))
+    counts = {row["name"].removeprefix("ledger."): (row["a"], row["b"]) for row in counted}
+    assert (counts["in"], counts["dropped.refused_licence"]) == ((40, 40), (1, 1))
+    assert counts["dropped.many_characters"] == (0, len(dropped))
     first = ", ".join(f"note-{number}" for number in dropped[:5])
-    assert lines_between(result, "documents")[:2] == [
-        f"{len(dropped)} documents only in A: {first}, …",
-        "0 documents only in B",
-    ]
+    only_in_a = f"{len(dropped)} documents only in A: {first}, …"
+    assert lines_between(result, "documents")[:2] == [only_in_a, "0 documents only in B"]
 
 
 def test_documents_with_the_same_text_but_another_licence_are_listed(
@@ -163,16 +142,3 @@ def test_changed_source_is_compared_by_documents_and_files(
     changed, added = lines_between(files, "files read")
     assert changed.startswith("1.jsonl: sha256:") and "none" not in changed
     assert added.startswith("2.jsonl: none → sha256:")
-
-
-def test_id_of_two_lines_is_printed_in_one(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    for name in "ab":
-        row = {"text": f"Text {name}.", "key": "two\nlines"}
-        build(parse_recipe(local_source(tmp_path / name, "notes", [row])), tmp_path / name)
-
-    result = corpusmill("diff", *(step(tmp_path / name, "normalized", "notes") for name in "ab"))
-
-    assert lines_between(result, "documents")[2:] == [
-        "1 document in both: two⏎lines",
-        "1 document in both, with different texts: two⏎lines",
-    ]
