@@ -1,12 +1,10 @@
 """Snapshot of the code location: keys, partitions, dependencies, checks, jobs."""
 
 import json
-import os
 from pathlib import Path
 
 import dagster as dg
 import pytest
-import yaml
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetNode
 from schedule_files import NOTES, write_schedules
 
@@ -58,10 +56,14 @@ def snapshot(defs: dg.Definitions) -> dict[str, object]:
     }
 
 
-def test_no_condition_starts_a_build_by_itself(defs: dg.Definitions) -> None:
-    graph = defs.resolve_asset_graph()
+def automated(definitions: dg.Definitions) -> set[str]:
+    """Return the recipes whose assets Dagster builds when their inputs change."""
+    graph = definitions.resolve_asset_graph()
+    return {"/".join(key.path[1:-1]) for key in graph.get_all_asset_keys() if graph.get(key).automation_condition}
 
-    assert [key for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None] == []
+
+def test_no_condition_starts_a_build_by_itself(defs: dg.Definitions) -> None:
+    assert automated(defs) == set()
 
 
 def test_definitions_match_the_snapshot(defs: dg.Definitions) -> None:
@@ -128,9 +130,8 @@ def test_shipped_recipes_are_one_group_until_the_root_builds_or_copies_them(tmp_
 
 @pytest.mark.slow
 def test_input_of_several_recipes_of_the_root_is_a_shared_source(notes_root: Path) -> None:
-    recipe = notes_root / "recipes" / "mixed.yaml"
     alone = read_groups(notes_root)
-    recipe.with_name("other.yaml").write_text(recipe.read_text().replace("name: mixed", "name: other"))
+    rename_recipe(notes_root / "recipes" / "mixed.yaml", "other")
 
     both = read_groups(notes_root)
 
@@ -138,28 +139,23 @@ def test_input_of_several_recipes_of_the_root_is_a_shared_source(notes_root: Pat
     assert both[folder] == "sources"
 
 
-def test_dataset_without_a_pinned_commit_has_no_node(defs: dg.Definitions) -> None:
-    keys = [key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()]
-
-    assert any(key.startswith("hub/") for key in keys)
-    assert [key for key in keys if "000000000000" in key] == []
+def rename_recipe(path: Path, *names: str) -> None:
+    """Write copies of a recipe with other names next to each other."""
+    text = path.read_text()
+    for name in names:
+        path.with_name(f"{name}.yaml").write_text(text.replace(f"name: {path.stem}", f"name: {name}"))
 
 
 def test_scheduled_recipe_is_built_when_its_inputs_change(notes_root: Path) -> None:
-    entry = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "action": "run"}
-    (notes_root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [entry]}))
+    write_schedules(notes_root, NOTES)
     raw, normalized = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "normalized"))
     definitions = build_definitions(notes_root)
-    graph, [sensor] = (
-        definitions.resolve_asset_graph(),
-        [sensor for sensor in definitions.get_repository_def().sensor_defs if "automation" in sensor.name],
-    )
-    [partition] = graph.get(raw).partitions_def.get_partition_keys()
+    sensors = definitions.get_repository_def().sensor_defs
+    [partition] = definitions.resolve_asset_graph().get(raw).partitions_def.get_partition_keys()
 
     def evaluate(cursor: object) -> dg.EvaluateAutomationConditionsResult:
-        return dg.evaluate_automation_conditions(
-            definitions, instance, dg.AssetSelection.assets(normalized), cursor=cursor
-        )
+        selection = dg.AssetSelection.assets(normalized)
+        return dg.evaluate_automation_conditions(definitions, instance, selection, cursor=cursor)
 
     with dg.DagsterInstance.ephemeral() as instance:
         for key in (raw, normalized):
@@ -168,104 +164,59 @@ def test_scheduled_recipe_is_built_when_its_inputs_change(notes_root: Path) -> N
         instance.report_runless_asset_event(dg.AssetMaterialization(raw, partition=partition))
         second = evaluate(first.cursor)
 
-    conditions = {key.path[1] for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None}
-    assert (conditions, sensor.default_status) == ({"mixed"}, dg.DefaultSensorStatus.STOPPED)
+    [status] = [sensor.default_status for sensor in sensors if "automation" in sensor.name]
+    assert (automated(definitions), status) == ({"mixed"}, dg.DefaultSensorStatus.STOPPED)
     assert (first.total_requested, second.get_requested_partitions(normalized)) == (0, {partition})
 
 
 def test_versions_in_the_group_of_a_scheduled_recipe_have_no_condition(notes_root: Path) -> None:
-    text = (notes_root / "recipes" / "mixed.yaml").read_text()
-    for name in ("mixed_20261123", "mixed_versions"):
-        (notes_root / "recipes" / f"{name}.yaml").write_text(text.replace("name: mixed", f"name: {name}"))
-    entry = {"name": "nightly", "recipe": "mixed_versions", "cron": "30 2 * * *", "action": "run"}
-    (notes_root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [entry]}))
+    rename_recipe(notes_root / "recipes" / "mixed.yaml", "mixed_20261123", "mixed_versions")
+    write_schedules(notes_root, NOTES | {"recipe": "mixed_versions"})
 
-    graph = build_definitions(notes_root).resolve_asset_graph()
-
-    keys = [key for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None]
-    assert {tuple(key.path[1:-1]) for key in keys} == {("mixed_versions",)}
+    assert automated(build_definitions(notes_root)) == {"mixed_versions"}
 
 
-def test_unusable_recipe_is_a_node_with_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "mine.yaml").write_text("name: mine\nsystem: stage_a\nsources: <b>\ndedupe: {}\n")
-
-    graph = build_definitions(tmp_path).resolve_asset_graph()
-
-    description = graph.get(dg.AssetKey(["recipes_left_out", "mine"])).description
-    assert description is not None  # in Markdown
-    assert r"mine.yaml:4: unknown key \`dedupe\`; did you mean \`dedup\`?" in description
-    assert r"mine.yaml:3: \`sources\` must be a list, got '\<b\>'" in description
-
-
-def test_recipes_with_similar_names_do_not_hide_others_in_the_ui(tmp_path: Path) -> None:
-    (tmp_path / "recipes").mkdir()
-    shipped = (PROJECT / "manifests" / "recipes" / "healing_text_v1.yaml").read_text()
-    for name in ("web", "web_20261102", "web__versions"):
-        text = shipped.replace("name: healing_text_v1", f"name: {name}")
-        (tmp_path / "recipes" / f"{name}.yaml").write_text(text)
+def test_recipes_with_similar_names_or_names_of_steps_hide_no_other_in_the_ui(notes_root: Path) -> None:
+    recipes, shipped = notes_root / "recipes", PROJECT / "manifests" / "recipes" / "healing_text_v1.yaml"
+    (recipes / shipped.name).write_bytes(shipped.read_bytes())
+    rename_recipe(recipes / shipped.name, "web", "web_20261102", "web__versions")
+    names = ("mixed__step", "nightly__fresh", "stage_a__mixed__filtered", "config", "class")  # Dagster reserves two
+    rename_recipe(recipes / "mixed.yaml", *names)
     for name in ("a", "a.yaml:b"):
-        (tmp_path / "recipes" / f"{name}.yaml").write_text("system: none\n")
+        (recipes / f"{name}.yaml").write_text("system: none\n")
+    write_schedules(notes_root, NOTES)
 
-    assets = build_definitions(tmp_path).get_repository_def().asset_graph.get_all_asset_keys()
+    repository = build_definitions(notes_root).get_repository_def()
 
+    jobs = repository.get_all_jobs()  # compares the names of jobs and steps
+    assert {"mixed", *names} <= {job.tags.get("corpusmill/recipe") for job in jobs}
+    assert dagster_name("healing__repin") == "healing__repin"  # a job, but no step
     assert {
         dg.AssetKey(["healing", "web", "versions", "megatron_dataset"]),
         dg.AssetKey(["healing", "web__versions", "megatron_dataset"]),
         dg.AssetKey(["recipes_left_out", "a"]),
         dg.AssetKey(["recipes_left_out", "a.yaml:b"]),
-    } <= assets
+    } <= repository.asset_graph.get_all_asset_keys()
 
 
-def test_recipe_with_the_name_of_a_step_hides_no_other_in_the_ui(notes_root: Path) -> None:
-    write_schedules(notes_root, NOTES)
-    text = (notes_root / "recipes" / "mixed.yaml").read_text()
-    names = ("mixed__step", "nightly__fresh", "stage_a__mixed__filtered")
-    for name in names:
-        (notes_root / "recipes" / f"{name}.yaml").write_text(text.replace("name: mixed", f"name: {name}"))
-
-    jobs = build_definitions(notes_root).get_repository_def().get_all_jobs()  # compares the names of jobs and steps
-
-    assert {"mixed", *names} <= {job.tags.get("corpusmill/recipe") for job in jobs}
-    assert dagster_name("healing__repin") == "healing__repin"  # a job, but no step
-
-
-def test_recipe_file_with_an_odd_name_hides_no_other_in_the_ui(notes_root: Path) -> None:
+def test_unusable_recipe_file_with_any_name_is_a_node_with_the_reason(notes_root: Path) -> None:
     (notes_root / "schedules.yaml").write_text("schedule: []\n")
-    for name in (b"\xff", b"schedules.yaml"):
-        Path(os.fsdecode(os.fsencode(notes_root / "recipes") + b"/" + name + b".yaml")).write_text("system: none\n")
+    mine = "name: mine\nsystem: stage_a\nsources: <b>\ndedupe: {}\n"
+    for name, text in {"mine": mine, "\udcff": "system: none\n", "schedules.yaml": "system: none\n"}.items():
+        (notes_root / "recipes" / f"{name}.yaml").write_text(text)
 
     repository = build_definitions(notes_root).get_repository_def()
 
+    def describe(name: str) -> str:
+        node = repository.asset_graph.get(dg.AssetKey(["recipes_left_out", name]))
+        return (node.description or "").encode().decode()  # Dagster stores UTF-8
+
     assert "mixed" in repository.job_names
-    left_out = [
-        repository.asset_graph.get(dg.AssetKey(["recipes_left_out", name])) for name in (r"\udcff", "schedules.yaml")
-    ]
-    descriptions = [(node.description or "").encode().decode() for node in left_out]  # Dagster stores UTF-8
-    assert r"/recipes/\\udcff.yaml:1: \`system\` must be one of" in descriptions[0]
-    assert r"/recipes/schedules.yaml.yaml:1: \`system\`" in descriptions[1]
-    assert r"unknown key \`schedule\`" in descriptions[1]
-
-
-@pytest.mark.parametrize("name", ["config", "class"])
-def test_recipe_may_have_a_name_that_dagster_reserves(name: str, tmp_path: Path) -> None:
-    (tmp_path / "recipes").mkdir()
-    source = (
-        "{kind: local, source: notes, path: notes, files: ['*.txt'], columns: null, license_tag: unknown, domain: web}"
-    )
-    (tmp_path / "recipes" / f"{name}.yaml").write_text(f"name: {name}\nsystem: stage_a\nsources: [{source}]\n")
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "a.txt").write_text("A note.")
-
-    names = [job.name for job in build_definitions(tmp_path).resolve_all_job_defs()]
-
-    assert [job_name.startswith(f"{name}_") for job_name in names if name in job_name] == [True]
-
-
-def test_every_asset_has_an_owner(defs: dg.Definitions) -> None:
-    graph = defs.resolve_asset_graph()
-
-    assert {tuple(graph.get(key).owners) for key in graph.get_all_asset_keys()} == {("team:corpusmill",)}
+    assert r"mine.yaml:4: unknown key \`dedupe\`; did you mean \`dedup\`?" in describe("mine")  # in Markdown
+    assert r"mine.yaml:3: \`sources\` must be a list, got '\<b\>'" in describe("mine")
+    assert r"/recipes/\\udcff.yaml:1: \`system\` must be one of" in describe(r"\udcff")
+    assert r"/recipes/schedules.yaml.yaml:1: \`system\`" in describe("schedules.yaml")
+    assert r"unknown key \`schedule\`" in describe("schedules.yaml")
 
 
 def test_every_asset_has_the_configured_owners_and_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
