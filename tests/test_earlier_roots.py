@@ -23,147 +23,94 @@ class Expected:
     """Expected results for one root.
 
     Attributes:
-        listed: Part of the line of `status` for one artifact, with single blanks.
-        last: Last artifact of a chain, with the number and bytes of the chain's files.
-        trace: Arguments of `trace`, and parts of its lines.
+        counts: Artifacts, then files of the chain that ends with the system's last artifact, and their bytes.
+        listed: An artifact with its counts, as `status` lists it, with single blanks.
+        traced: Parts of the output of `trace`.
     """
 
-    artifacts: int
+    counts: tuple[int, int, str]
     listed: str
-    last: tuple[str, int, str]
-    trace: tuple[str, list[str]]
+    traced: list[str]
 
 
+SUBSETS, SUMS = "nemotron/nemotron_v1/training_subsets", "nemotron/chat_rows/normalized_shards/sums/train"
+PLACES = {  # the last artifact of each system, and what is traced
+    "healing": ("megatron/pages_v1", "megatron/pages_v1/train --token 100"),
+    "stage_a": ("stage_a/mixed/report/mixed", "stage_a/mixed/packed/mixed --token 50"),
+    "nemotron": (SUBSETS, f"{SUBSETS} --row 0"),
+    "stage2": ("stage2/local/continual_segments", "stage2/local/shards/first --token 10"),
+    "parallel_text": ("parallel_text/pairs/token_cache", "parallel_text/pairs/token_cache --row 0"),
+    "chat_template": (SUMS, f"{SUMS} --row 0"),
+}
+SUBSET_ROWS, SUM_ROWS = f"{SUBSETS} 5 documents 772 tokens", f"{SUMS} 3 documents 117 tokens"
+TALK, SUM = "nemotron/high_part01.jsonl#610", "chat_template/rows/train.jsonl#0"
+CUT, PAIRS = "text      The late cana»l«sheltered", "parallel_text/pairs/token_cache"
 EXPECTED = {
     ("2026-11-25", "healing"): Expected(
-        5,
-        "sealed megatron/pages_v1/train 18 documents 270 tokens 4,728 bytes",
-        ("megatron/pages_v1", 12, "9,437"),
-        ("megatron/pages_v1/train --token 100", [f"source    {LEAVES}#8", "licence   cc0 (recipe)"]),
+        (5, 12, "9,437"),
+        "megatron/pages_v1/train 18 documents 270 tokens 4,728 bytes",
+        [f"source    {LEAVES}#8", "licence   cc0 (recipe)"],
     ),
     ("2026-11-25", "stage_a"): Expected(
-        15,
-        "sealed stage_a/mixed/report/mixed 42 documents 1,220 tokens 26,719 bytes",
-        ("stage_a/mixed/report/mixed", 45, "44,085"),
-        ("stage_a/mixed/packed/mixed --token 50", ["document  leaf-18", f"{LEAVES}#18"]),
+        (15, 45, "44,085"),
+        "stage_a/mixed/report/mixed 42 documents 1,220 tokens 26,719 bytes",
+        ["document  leaf-18", f"{LEAVES}#18"],
     ),
     ("2026-11-25", "nemotron"): Expected(
-        25,
-        "sealed nemotron/nemotron_v1/training_subsets 5 documents 772 tokens 99,836 bytes",
-        ("nemotron/nemotron_v1/training_subsets", 62, "318,010"),
-        (
-            "nemotron/nemotron_v1/training_subsets --row 0",
-            ["nemotron/high_part01.jsonl#610", "licence   cc-by-4.0 (row: license)", "asked     1 + 2?"],
-        ),
+        (25, 62, "318,010"),
+        f"{SUBSET_ROWS} 99,836 bytes",
+        [TALK, "licence   cc-by-4.0 (row: license)", "asked     1 + 2?"],
     ),
     ("2026-11-25", "stage2"): Expected(
-        12,
-        "sealed stage2/local/shards/first 12 documents 2,944 tokens 9,361 bytes",
-        ("stage2/local/continual_segments", 42, "279,945"),
-        (
-            "stage2/local/shards/first --token 10",
-            ["mixture/first/rows.jsonl#0", "licence   cc0-1.0 (recipe)", "text      The late cana»l«sheltered"],
-        ),
+        (12, 42, "279,945"),
+        "stage2/local/shards/first 12 documents 2,944 tokens 9,361 bytes",
+        ["mixture/first/rows.jsonl#0", "licence   cc0-1.0 (recipe)", CUT],
     ),
     ("2026-11-25", "parallel_text"): Expected(
-        3,
-        "sealed parallel_text/pairs/token_cache 2,280 tokens 277,027 bytes",
-        ("parallel_text/pairs/token_cache", 20, "293,121"),
-        (
-            "parallel_text/pairs/token_cache --row 0",
-            ["pair      03a812032d87add7e6c047aa8f41e4a6", "pairs/validation-0.jsonl#842"],
-        ),
+        (3, 20, "293,121"),
+        f"{PAIRS} 2,280 tokens 277,027 bytes",
+        ["pair      03a812032d87add7e6c047aa8f41e4a6", "pairs/validation-0.jsonl#842"],
     ),
     ("2026-11-26", "healing"): Expected(
-        5,
-        "sealed megatron/pages_v1/valid 7 documents 105 tokens 3,786 bytes",
-        ("megatron/pages_v1", 12, "9,437"),
-        ("megatron/pages_v1/train --token 100", [f"source    {LEAVES}#8", "Leaf 8 of the tree, and the wind» that«"]),
+        (5, 12, "9,437"),
+        "megatron/pages_v1/valid 7 documents 105 tokens 3,786 bytes",
+        [f"source    {LEAVES}#8", "Leaf 8 of the tree, and the wind» that«"],
     ),
     ("2026-11-26", "stage_a"): Expected(
-        15,
-        "sealed stage_a/mixed/report/mixed 42 documents 1,220 tokens 32,620 bytes",
-        ("stage_a/mixed/report/mixed", 45, "50,058"),
-        ("stage_a/mixed/packed/mixed --token 50", ["decontaminated/mixed/shards/leaves-00000.jsonl.zst row 17"]),
+        (15, 45, "50,058"),
+        "stage_a/mixed/report/mixed 42 documents 1,220 tokens 32,620 bytes",
+        ["decontaminated/mixed/shards/leaves-00000.jsonl.zst row 17"],
     ),
     ("2026-11-26", "nemotron"): Expected(
-        24,
-        "sealed nemotron/nemotron_v1/training_subsets 5 documents 772 tokens 99,838 bytes",
-        ("nemotron/nemotron_v1/training_subsets", 63, "336,226"),
-        (
-            "nemotron/nemotron_v1/training_subsets --row 0",
-            ["nemotron/high_part01.jsonl#610", "tokens    144, 24 completion tokens"],
-        ),
+        (24, 63, "336,226"), f"{SUBSET_ROWS} 99,838 bytes", [TALK, "tokens    144, 24 completion tokens"]
     ),
     ("2026-11-26", "stage2"): Expected(
-        12,
-        "sealed stage2/local/deduplicated 20 documents 7,113 bytes",
-        ("stage2/local/continual_segments", 42, "39,895"),
-        ("stage2/local/shards/first --token 10", ["sources/first/rows.jsonl#0", "text      The late cana»l«sheltered"]),
+        (12, 42, "39,895"), "stage2/local/deduplicated 20 documents 7,113 bytes", ["sources/first/rows.jsonl#0", CUT]
     ),
     ("2026-11-26", "parallel_text"): Expected(
-        3,
-        "sealed parallel_text/pairs/token_cache 2,254 tokens 36,966 bytes",
-        ("parallel_text/pairs/token_cache", 20, "53,039"),
-        (
-            "parallel_text/pairs/token_cache --row 0",
-            ["pairs/train-0.jsonl#8226", "texts     esuoh aes dniw revir revir 76.⏎river river wind sea house 76."],
-        ),
+        (3, 20, "53,039"),
+        f"{PAIRS} 2,254 tokens 36,966 bytes",
+        ["pairs/train-0.jsonl#8226", "texts     esuoh aes dniw revir revir 76.⏎river river wind sea house 76."],
     ),
     ("2026-11-27", "nemotron"): Expected(
-        24,
-        "sealed nemotron/nemotron_v1/training_subsets 5 documents 772 tokens 99,838 bytes",
-        ("nemotron/nemotron_v1/training_subsets", 63, "336,268"),
-        ("nemotron/nemotron_v1/training_subsets --row 0", ["nemotron/high_part01.jsonl#610", "asked     1 + 2?"]),
+        (24, 63, "336,268"), f"{SUBSET_ROWS} 99,838 bytes", [TALK, "asked     1 + 2?"]
     ),
     ("2026-11-27", "chat_template"): Expected(
-        3,
-        "sealed nemotron/chat_rows/normalized_shards/sums/train 3 documents 117 tokens 16,091 bytes",
-        ("nemotron/chat_rows/normalized_shards/sums/train", 4, "16,091"),
-        (
-            "nemotron/chat_rows/normalized_shards/sums/train --row 0",
-            ["chat_template/rows/train.jsonl#0", "tokens    39, 1 completion tokens"],
-        ),
+        (3, 4, "16,091"), f"{SUM_ROWS} 16,091 bytes", [SUM, "tokens    39, 1 com"]
     ),
     ("2026-11-27.2", "chat_template"): Expected(
-        3,
-        "sealed nemotron/chat_rows/normalized_shards/sums/train 3 documents 117 tokens 16,090 bytes",
-        ("nemotron/chat_rows/normalized_shards/sums/train", 4, "16,090"),
-        (
-            "nemotron/chat_rows/normalized_shards/sums/train --row 0",
-            ["chat_template/rows/train.jsonl#0", "asked     0 + 1?"],
-        ),
+        (3, 4, "16,090"), f"{SUM_ROWS} 16,090 bytes", [SUM, "asked     0 + 1?"]
     ),
     ("2026-11-27.3", "chat_template"): Expected(
-        3,
-        "sealed nemotron/chat_rows/normalized_shards/sums/train 3 documents 117 tokens 16,091 bytes",
-        ("nemotron/chat_rows/normalized_shards/sums/train", 4, "16,091"),
-        (
-            "nemotron/chat_rows/normalized_shards/sums/train --row 0",
-            ["chat_template/rows/train.jsonl#0", "asked     0 + 1?"],
-        ),
+        (3, 4, "16,091"), f"{SUM_ROWS} 16,091 bytes", [SUM, "asked     0 + 1?"]
     ),
     ("2026-11-27.4", "nemotron"): Expected(
-        24,
-        "sealed nemotron/nemotron_v1/training_subsets 5 documents 772 tokens 99,838 bytes",
-        ("nemotron/nemotron_v1/training_subsets", 63, "336,268"),
-        ("nemotron/nemotron_v1/training_subsets --row 0", ["nemotron/high_part01.jsonl#610", "asked     1 + 2?"]),
+        (24, 63, "336,268"), f"{SUBSET_ROWS} 99,838 bytes", [TALK, "asked     1 + 2?"]
     ),
     ("2026-11-28", "nemotron"): Expected(
-        24,
-        "sealed nemotron/nemotron_v1/training_subsets 5 documents 772 tokens 99,838 bytes",
-        ("nemotron/nemotron_v1/training_subsets", 63, "336,326"),
-        ("nemotron/nemotron_v1/training_subsets --row 0", ["nemotron/high_part01.jsonl#610", "asked     1 + 2?"]),
+        (24, 63, "336,326"), f"{SUBSET_ROWS} 99,838 bytes", [TALK, "asked     1 + 2?"]
     ),
-    ("2026-11-29", "chat_template"): Expected(
-        3,
-        "sealed nemotron/chat_rows/normalized_shards/sums/train 3 documents 117 tokens 16,091 bytes",
-        ("nemotron/chat_rows/normalized_shards/sums/train", 4, "16,091"),
-        (
-            "nemotron/chat_rows/normalized_shards/sums/train --row 0",
-            ["chat_template/rows/train.jsonl#0", "asked     0 + 1?"],
-        ),
-    ),
+    ("2026-11-29", "chat_template"): Expected((3, 4, "16,091"), f"{SUM_ROWS} 16,091 bytes", [SUM, "asked     0 + 1?"]),
 }
 IDENTICAL = "identical according to their manifests; no file was read (`corpusmill verify` reads them)"
 DIFFERENCES = {
@@ -222,34 +169,35 @@ def test_status_lists_every_artifact(corpusmill: Corpusmill, root: Path, expecte
     assert result.stderr == ""
     assert [folder for folder in artifact_folders(root) if str(folder.relative_to(root)) not in result.stdout] == []
     lines = [line.partition(" sealed ")[0] for line in single_spaces(result.stdout)]
-    place = expected.listed.split()[1]
-    assert lines.count(expected.listed) == 1, f"listed: {[line for line in lines if f' {place} ' in line]}"
+    place = expected.listed.split()[0]
+    assert lines.count(f"sealed {expected.listed}") == 1, f"listed: {[line for line in lines if f' {place} ' in line]}"
 
 
 def test_every_artifact_is_intact(root: Path, expected: Expected) -> None:
     results = [verify(folder, root, content=True) for folder in artifact_folders(root)]
 
     assert {(result.verdict, result.unread_content_count) for result in results} == {("intact", 0)}
-    assert len(results) == expected.artifacts
+    assert len(results) == expected.counts[0]
 
 
 def test_chain_is_verified(corpusmill: Corpusmill, root: Path, expected: Expected) -> None:
-    folder, files, size = expected.last
+    last, _ = PLACES[root.name]
 
-    result = corpusmill("verify", root / folder, "--upstream", "--content")
+    result = corpusmill("verify", root / last, "--upstream", "--content")
 
     assert result.returncode == 0, result.stderr
-    summary = result.stdout.splitlines()[-2]
-    assert summary.startswith(f"intact: {files} of {files} files match their manifests, {size} bytes; content hashes")
+    _, files, size = expected.counts
+    summary = f"intact: {files} of {files} files match their manifests, {size} bytes; content hashes"
+    assert result.stdout.splitlines()[-2].startswith(summary)
 
 
 def test_token_or_row_is_traced_to_its_source(corpusmill: Corpusmill, root: Path, expected: Expected) -> None:
-    place, parts = expected.trace
+    _, place = PLACES[root.name]
 
     result = corpusmill("trace", *f"{root}/{place}".split())
 
     assert result.returncode == 0, result.stderr
-    assert [part for part in parts if part not in result.stdout] == []
+    assert [part for part in expected.traced if part not in result.stdout] == []
 
 
 @pytest.mark.parametrize(("system", "folder"), DIFFERENCES)
