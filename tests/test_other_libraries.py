@@ -4,7 +4,7 @@ They take types from the first rows, so each source comes first once; every row 
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_results import DOCS, code_blocks
+from demo_variants import find_snapshot
 from nemotron_build import offline, write_nemotron
 from stage_a_build import build, local_source, parse_recipe
 
@@ -91,47 +92,34 @@ def group_by_source(*corpora: Artifact) -> dict[str, list[Path]]:
     return shards
 
 
-def rotate_sources(sources: Mapping[str, Sequence[Path]]) -> Iterator[list[Path]]:
-    """Yield all shards in several orders, so that each source comes first once."""
-    names = list(sources)
-    for start in range(len(names)):
-        yield [path for name in names[start:] + names[:start] for path in sources[name]]
-
-
 @pytest.fixture(scope="module")
-def demo_corpora(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpora:
+def corpora(demo_root: Path, tmp_path_factory: pytest.TempPathFactory, planted: dict[str, list[Path]]) -> Corpora:
     """Build the demo's corpora and list their shards by kind and source."""
     root = tmp_path_factory.mktemp("demo_stage_a")
     write_inputs(root, "stage_a")
     with LoopbackHub(root / HUB_FOLDER) as hub:
         recipe = write_stage_a_recipe(root, hub.commits())
         built = build(recipe, root, HubFiles(root / CACHE_FOLDER, endpoint=hub.endpoint))
-    [snapshot] = (demo_root / "corpora").glob("*/[!.]*")
-
-    def step(name: str) -> dict[str, list[Path]]:
-        return group_by_source(*(built[role] for role in built if role.split("/")[1] == name))
-
-    corpora = {name: step(name) for name in ("normalized", "filtered", "deduplicated", "decontaminated")}
-    return {
-        **corpora,
-        "snapshot": group_by_source(open_artifact(snapshot)),
-        "snapshot and normalized": group_by_source(open_artifact(snapshot)) | corpora["normalized"],
+    demo = {
+        name: group_by_source(*(built[role] for role in built if role.split("/")[1] == name))
+        for name in ("normalized", "filtered", "deduplicated", "decontaminated")
     }
+    snapshot = group_by_source(open_artifact(find_snapshot(demo_root)))
+    return {**demo, "with a snapshot": snapshot | demo["normalized"], "planted": planted}
 
 
-TEXT_KINDS = ("snapshot", "normalized", "snapshot and normalized", "filtered", "deduplicated", "decontaminated")
-
-
-@pytest.mark.parametrize("kind", TEXT_KINDS)
+@pytest.mark.parametrize("kind", ["with a snapshot", "filtered", "deduplicated", "decontaminated", "planted"])
 @pytest.mark.parametrize("reader", READERS)
-def test_the_demos_corpora_have_their_rows_and_types_in_any_order_of_sources(
-    reader: str, kind: str, demo_corpora: Corpora, tmp_path: Path
+def test_corpora_have_their_rows_and_types_in_any_order_of_sources(
+    reader: str, kind: str, corpora: Corpora, tmp_path: Path
 ) -> None:
-    sources = demo_corpora[kind]
-    assert len(sources) == {"snapshot": 1, "snapshot and normalized": 6}.get(kind, 5)
+    names = list(corpora[kind])
+    assert len(names) == {"with a snapshot": 6, "planted": len(PLANTED)}.get(kind, 5)
 
-    for number, paths in enumerate(rotate_sources(sources)):
-        table = READERS[reader](paths, tmp_path / str(number))
+    for start in range(len(names)):
+        paths = [path for name in names[start:] + names[:start] for path in corpora[kind][name]]
+
+        table = READERS[reader](paths, tmp_path / str(start))
 
         assert read_types(table.schema) == TYPES
         assert table.to_pylist() == decode_rows(paths)
@@ -175,25 +163,17 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
     return group_by_source(*(built[f"stage_a/normalized/{name}"] for name in PLANTED))
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_unlike_dates_titles_and_columns_are_read_in_any_order_of_sources(
-    reader: str, planted: dict[str, list[Path]], tmp_path: Path
-) -> None:
+def test_unlike_dates_titles_and_columns_are_stored_with_equal_types(planted: dict[str, list[Path]]) -> None:
+    by_id = {row["doc_id"]: row for paths in planted.values() for row in decode_rows(paths)}
+
     assert len(planted["titled_later"]) > 1
-
-    for number, paths in enumerate(rotate_sources(planted)):
-        table = READERS[reader](paths, tmp_path / str(number))
-
-        assert read_types(table.schema) == TYPES
-        assert table.to_pylist() == decode_rows(paths)
-        by_id = {row["doc_id"]: row for row in table.to_pylist()}
-        assert {name: by_id[f"{name}-0"]["created_at"] for name in DATES} == DATES
-        assert {by_id[f"some_dates-{number}"]["created_at"] for number in range(20)} == {"", "2019-04-21T16:54:04.500"}
-        assert [by_id[f"titled_later-{number}"]["meta"]["title"] for number in (30, 31)] == ["", "Title 31"]
-        assert {name: msgspec.json.decode(by_id[f"{name}-3"]["meta"]["extra"]) for name in PLANTED} == {
-            name: {column: value for column, value in rows[3].items() if not is_meta_field(column, value)}
-            for name, rows in PLANTED.items()
-        }
+    assert {name: by_id[f"{name}-0"]["created_at"] for name in DATES} == DATES
+    assert {by_id[f"some_dates-{number}"]["created_at"] for number in range(20)} == {"", "2019-04-21T16:54:04.500"}
+    assert [by_id[f"titled_later-{number}"]["meta"]["title"] for number in (30, 31)] == ["", "Title 31"]
+    assert {name: msgspec.json.decode(by_id[f"{name}-3"]["meta"]["extra"]) for name in PLANTED} == {
+        name: {column: value for column, value in rows[3].items() if not is_meta_field(column, value)}
+        for name, rows in PLANTED.items()
+    }
 
 
 def is_meta_field(column: str, value: object) -> bool:
@@ -216,12 +196,12 @@ def test_a_shard_without_documents_is_read(reader: str, planted: dict[str, list[
 
 
 def test_python_of_the_page_reads_the_demos_corpora(
-    demo_corpora: Corpora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpora: Corpora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    shards = [path for paths in demo_corpora["normalized"].values() for path in paths]
+    shards = [path for paths in corpora["normalized"].values() for path in paths]
     [code] = code_blocks(DOCS / "stage_a.md", "python")
 
     scope: dict[str, Any] = {}
