@@ -10,26 +10,24 @@ from command_results import Corpusmill, Result, Wrong
 from pipeline_assets.commands.inputs import manifests_below
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
+NOTES = ("--input", "notes/*.jsonl", "--domain", "d", "--source", "n", "--out-dir")
+
 
 def test_column_without_values_is_a_warning(corpusmill: Corpusmill, work: Path) -> None:
     columns = ("--text-column", "body.text", "--license-column", "licens")
-    common = ("--input", "notes/*.jsonl", "--out-dir", "misspelt", "--domain", "d", "--source", "n")
 
-    result = corpusmill("stage-a", "normalize", *common, *columns, cwd=work)
+    result = corpusmill("stage-a", "normalize", *NOTES, "misspelt", *columns, cwd=work)
 
     assert result.returncode == 0, result.stderr
-    assert (
-        "named_columns_have_values: WARNING: no document has a value for `licens`; check the spelling" in result.stderr
-    )
+    warning = "named_columns_have_values: WARNING: no document has a value for `licens`; check the spelling"
+    assert warning in result.stderr
 
 
 def test_missing_text_column_is_reported_with_the_existing_columns(wrong: Wrong, work: Path) -> None:
-    status, line = wrong("normalize", "--input", "notes/*.jsonl", "--out-dir", "bad", "--domain", "d", "--source", "n")
-
-    assert status == 2
-    assert line == (
+    assert wrong("normalize", *NOTES, "bad") == (
+        2,
         f"{work}/notes/0.jsonl: the first rows have no column `text`; "
-        "the first one has body, key, license; set --text-column to the column that holds the text"
+        "the first one has body, key, license; set --text-column to the column that holds the text",
     )
 
 
