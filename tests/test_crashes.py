@@ -229,11 +229,14 @@ def test_stopped_command_prints_how_to_continue_and_leaves_no_process(
     assert wait_for_exit(workers) == []
 
 
-def test_ctrl_c_that_python_ignores_in_a_callback_stops_the_command() -> None:
-    program = """
-import os, signal, time, weakref
-from pipeline_assets.commands.terminal import resume_hint
+def run_program(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code below imports of signals and of the hint that stopped commands print."""
+    program = f"import os, signal, time, weakref\nfrom pipeline_assets.commands.terminal import resume_hint\n{code}"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
+
+def test_ctrl_c_that_python_ignores_in_a_callback_stops_the_command() -> None:
+    result = run_program("""
 class Import:
     pass
 
@@ -246,18 +249,14 @@ with resume_hint("corpusmill run x"):
     reference = weakref.ref(module, interrupt)
     del module
     time.sleep(600)
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+""")
 
     assert "stopped\nto continue: corpusmill run x\n" in result.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_stop_during_class_creation_is_not_caught_as_an_exception(number: signal.Signals) -> None:
-    program = f"""
-import os, signal
-from pipeline_assets.commands.terminal import resume_hint
-
+    result = run_program(f"""
 class Field:
     def __set_name__(self, owner, name):
         os.kill(os.getpid(), {number})
@@ -269,24 +268,19 @@ with resume_hint("corpusmill run x"):
     except Exception:
         pass  # as for a file that a parser cannot read
     signal.pause()
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+""")
 
     assert result.stderr.startswith("stopped\nto continue: corpusmill run x\n")
 
 
 def test_signalled_forked_process_ends_by_the_signal() -> None:
-    program = """
-import os, signal
-from pipeline_assets.commands.terminal import resume_hint
-
+    result = run_program("""
 with resume_hint("corpusmill run x"):
     child = os.fork()
     if child == 0:
         os.kill(os.getpid(), signal.SIGTERM)
         os._exit(0)
     print(os.waitpid(child, 0)[1])
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+""")
 
     assert os.WTERMSIG(int(result.stdout)) == signal.SIGTERM
