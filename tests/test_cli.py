@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, RecipeIn, Result, only_line
+from command_results import Corpusmill, RecipeIn, Result, only_line, refused
 
 from pipeline_assets import cli
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS
@@ -21,6 +21,7 @@ from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 PROJECT = Path(__file__).parents[1]
+IMPORTABLE = {**os.environ, "PYTHONPATH": str(PROJECT)}
 
 
 @pytest.mark.parametrize("words", ["", *GROUPS, *(words for module in COMMANDS.values() for words in module)])
@@ -42,28 +43,23 @@ def test_help_fits_on_a_screen_and_ends_with_an_example(corpusmill: Corpusmill, 
 
 @pytest.mark.parametrize("words", ["--version", "status", "recipes --help"])
 def test_early_end_of_the_output_reader_is_not_an_error(words: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pipeline_assets", *words.split()]
+    env = os.environ | {"CORPUSMILL_DATA": str(tmp_path)}
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as closed:
-        result = subprocess.run(
-            [sys.executable, "-m", "pipeline_assets", *words.split()],
-            env={**os.environ, "CORPUSMILL_DATA": str(tmp_path)}, stdout=closed, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        result = subprocess.run(command, env=env, stdout=closed, stderr=subprocess.PIPE, text=True)
 
     assert (result.returncode, result.stderr) == (1, "")
 
 
+FULL = (
+    "corpusmill: standard output: cannot be written (No space left on device); redirect it to another file or program\n"
+)
+
+
 @pytest.mark.parametrize(
-    ("output", "status", "error"),
-    [
-        (">&-", 0, ""),
-        (
-            "> /dev/full",
-            1,
-            "corpusmill: standard output: cannot be written (No space left on device); "
-            "redirect it to another file or program\n",
-        ),
-    ],
+    ("output", "status", "error"), [(">&-", 0, ""), ("> /dev/full", 1, FULL)], ids=["closed", "full"]
 )
 @pytest.mark.parametrize("buffering", ["", "-u"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
@@ -96,35 +92,24 @@ def test_error_without_a_file_is_not_blamed_on_the_output(
     assert "Cannot allocate memory" in error and "standard output" not in error
 
 
-@pytest.mark.parametrize("words", [["status"], ["--help"]])
-def test_a_current_folder_that_was_removed_is_one_line(words: list[str], tmp_path: Path) -> None:
-    script = 'cd "$0" && rmdir "$0" && exec "$@"'
-    program = [sys.executable, "-m", "pipeline_assets.cli", *words]
+@pytest.mark.parametrize("words", ["status", "--help"])
+def test_a_current_folder_that_was_removed_is_one_line(words: str, tmp_path: Path) -> None:
+    script = f'cd "{tmp_path}" && rmdir "{tmp_path}" && exec "{sys.executable}" -m pipeline_assets.cli {words}'
 
-    result = subprocess.run(
-        ["sh", "-c", script, str(tmp_path), *program],
-        env={**os.environ, "PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-    )
+    result = subprocess.run(["sh", "-c", script], env=IMPORTABLE, capture_output=True, text=True)
 
     assert result.returncode == 2
-    expected = (
-        "the current folder was removed; change to another folder, or to this one again (`cd .`) if it was replaced"
+    assert result.stderr == (
+        f"corpusmill: {tmp_path}: the current folder was removed; change to another folder, or to this one again "
+        "(`cd .`) if it was replaced\n"
     )
-    assert result.stderr == f"corpusmill: {tmp_path}: {expected}\n"
 
 
 @pytest.mark.parametrize("module", ["pipeline_assets", "pipeline_assets.cli"])
 def test_python_m_has_the_same_output_and_exit_status(module: str, tmp_path: Path) -> None:
     def run_module(*words: str) -> Result:
-        return subprocess.run(
-            [sys.executable, "-m", module, *words],
-            env={**os.environ, "PYTHONPATH": str(PROJECT)},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
+        command = [sys.executable, "-m", module, *words]
+        return subprocess.run(command, env=IMPORTABLE, cwd=tmp_path, capture_output=True, text=True)
 
     version_result, wrong = run_module("--version"), run_module("verify", "none")
 
@@ -133,33 +118,17 @@ def test_python_m_has_the_same_output_and_exit_status(module: str, tmp_path: Pat
     assert only_line(wrong) == "none: folder not found; pass the folder of a finished artifact"
 
 
-def test_run_of_a_built_recipe_only_reads_manifests(corpusmill: Corpusmill, demo_root: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in demo_root.rglob("*") if path.is_file()}
-
-    result = corpusmill("run", "healing_text_v1", "--data", demo_root, "--json")
-
-    rows = json.loads(result.stdout)
-    assert result.returncode == 0
-    assert [(row["artifact"], row["partition"], row["state"]) for row in rows] == [
-        ("healing/fineweb_edu_snapshot", None, "current"),
-        ("healing/healing_text_manifest", None, "current"),
-        ("healing/megatron_split", "train", "current"),
-        ("healing/megatron_split", "valid", "current"),
-        ("healing/megatron_dataset", None, "current"),
-    ]
-    assert {path: path.stat().st_mtime_ns for path in demo_root.rglob("*") if path.is_file()} == before
-
-
 @pytest.mark.parametrize(
     "words",
     [
+        "run healing_text_v1 --data {root} --json",
         "plan healing_text_v1 --data {root}",
         "status --data {root}",
         "verify {root}/megatron/healing_text_v1 --upstream --sample 50%",
         "trace {root}/megatron/healing_text_v1/train --token 5",
     ],
 )
-def test_read_only_command_writes_nothing(corpusmill: Corpusmill, demo_root: Path, words: str) -> None:
+def test_command_without_work_writes_nothing(corpusmill: Corpusmill, demo_root: Path, words: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")}
 
     result = corpusmill(*words.format(root=demo_root).split(), env={"HF_ENDPOINT": "http://127.0.0.1:9"})
@@ -168,114 +137,84 @@ def test_read_only_command_writes_nothing(corpusmill: Corpusmill, demo_root: Pat
     assert {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")} == before
 
 
-def test_run_prints_one_line_per_built_or_current_artifact(corpusmill: Corpusmill, notes_root: Path) -> None:
-    for step in ("normalized", "filtered", "report"):
-        shutil.rmtree(notes_root / "stage_a" / "mixed" / step)
+def test_run_prints_one_line_per_artifact_and_details_only_if_verbose(corpusmill: Corpusmill, notes_root: Path) -> None:
+    steps = [notes_root / "stage_a" / "mixed" / step for step in ("normalized", "filtered", "report")]
 
-    first = corpusmill("run", "mixed", "--data", notes_root)
-    second = corpusmill("run", "mixed", "--data", notes_root)
+    def run(*options: str) -> tuple[list[str], Result]:
+        result = corpusmill("run", "mixed", "--data", notes_root, *options)
+        assert result.returncode == 0, result.stderr
+        return [line.split()[0] for line in result.stdout.splitlines()], result
 
-    assert first.returncode == second.returncode == 0, first.stderr
-    assert [line.split()[0] for line in first.stdout.splitlines()] == ["current", "built", "built", "built"]
-    assert [line.split()[0] for line in second.stdout.splitlines()] == ["current"] * 4
-    assert "sha256:" not in first.stdout and "check " not in first.stderr
+    for step in steps:
+        shutil.rmtree(step)
+    words, plain = run()
+    assert words == ["current", "built", "built", "built"]
+    assert "sha256:" not in plain.stdout and "check " not in plain.stderr
+    assert run()[0] == ["current"] * 4
+    rows = json.loads(run("--json")[1].stdout)
+    assert [(row["artifact"], row["partition"], row["state"]) for row in rows[:3]] == [
+        (f"stage_a/{step}", "notes", "current") for step in ("raw", "normalized", "filtered")
+    ]
+    shutil.rmtree(steps[0])
+    _, verbose = run("--verbose")
+    assert all("  sha256:" in line for line in verbose.stdout.splitlines())
+    assert "check mixed/notes: ledger_adds_up: passed" in verbose.stderr
+    assert "pages_add_up" not in verbose.stderr, "checks of Wikipedia extractions do not run for other sources"
 
 
-def test_verbose_run_prints_digests_and_check_results(corpusmill: Corpusmill, notes_root: Path) -> None:
-    shutil.rmtree(notes_root / "stage_a" / "mixed" / "normalized")
-
-    result = corpusmill("run", "mixed", "--data", notes_root, "--verbose")
-
-    assert all("  sha256:" in line for line in result.stdout.splitlines())
-    assert "check mixed/notes: ledger_adds_up: passed" in result.stderr
-    assert "pages_add_up" not in result.stderr, "checks of Wikipedia extractions do not run for other sources"
-
-
-@pytest.mark.parametrize(
-    ("value", "rule"),
-    [
-        ("0", ">= 1"),
-        ("2147483649", "from 1 to 2147483648"),
-        pytest.param("9" * 5000, "from 1 to 2147483648", id="5,000 digits"),
-    ],
-)
-def test_invalid_setting_is_refused_without_work(
-    corpusmill: Corpusmill, demo_root: Path, value: str, rule: str
-) -> None:
+@pytest.mark.parametrize("value", ["2147483649", pytest.param("9" * 5000, id="5,000 digits")])
+def test_setting_above_its_range_is_refused_without_work(corpusmill: Corpusmill, demo_root: Path, value: str) -> None:
     result = corpusmill("run", "healing_text_v1", "--data", demo_root, env={"CORPUSMILL_LOG_EVERY": value})
 
-    assert result.returncode == 2
-    assert only_line(result) == f"CORPUSMILL_LOG_EVERY: must be an integer {rule}, got {value!r}; correct it"
+    line = f"CORPUSMILL_LOG_EVERY: must be an integer from 1 to 2147483648, got {value!r}; correct it"
+    assert refused(result) == line
 
 
 def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
-    result = corpusmill("manifests", "export", "--data", demo_root, "--to", tmp_path)
-
-    names = sorted(path.name for path in tmp_path.iterdir())
-    commit = next((demo_root / "corpora" / "fineweb_edu").glob("[!.]*")).name
-    assert result.returncode == 0
-    assert names == [
-        f"fineweb_edu_{commit}.json",
-        "healing_text_v1.json",
-        "healing_text_v1_megatron.json",
-        "healing_text_v1_train.json",
-        "healing_text_v1_valid.json",
-    ]
-    assert [line.split("  ") for line in result.stdout.splitlines()] == [
-        [str(tmp_path / name), json.loads((tmp_path / name).read_text())["digest"]] for name in names
-    ]
-    listing = json.loads((tmp_path / names[0]).read_text())["identity"]["inputs"]
-    assert len(listing) == 8
-    assert all(entry["digest"].startswith("sha256:") for entry in listing)
-
-
-def test_mixture_without_readable_recipe_is_not_exported(
-    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
-) -> None:
-    names = ["first", "second"]
+    """Except a mixture without a readable recipe."""
+    root, names = tmp_path / "data", ["first", "second"]
     for name in names:
-        (tmp_path / "data" / "stage2" / name / "inventory").mkdir(parents=True)
-        (tmp_path / "data" / "stage2" / name / "inventory" / "inventory.json").write_text("{}")
-    (tmp_path / "data" / "recipes").mkdir()
-    (tmp_path / "data" / "recipes" / "second.yaml").write_text("name: second\n")
-    shutil.copytree(demo_root / "manifests", tmp_path / "data" / "manifests")
+        (root / "stage2" / name / "inventory").mkdir(parents=True)
+        (root / "stage2" / name / "inventory" / "inventory.json").write_text("{}")
+    (root / "recipes").mkdir()
+    (root / "recipes" / "second.yaml").write_text("name: second\n")
+    shutil.copytree(demo_root / "manifests", root / "manifests")
 
-    result = corpusmill("manifests", "export", "--data", tmp_path / "data", "--to", tmp_path / "exported")
+    result = corpusmill("manifests", "export", "--data", root, "--to", tmp_path / "exported")
 
+    commit = next((demo_root / "corpora" / "fineweb_edu").glob("[!.]*")).name
+    stems = [f"fineweb_edu_{commit}", *(f"healing_text_v1{part}" for part in ("", "_megatron", "_train", "_valid"))]
+    exported = [tmp_path / "exported" / f"{stem}.json" for stem in stems]
     assert result.returncode == 0
-    assert len(result.stdout.splitlines()) == 5
+    assert sorted((tmp_path / "exported").iterdir()) == exported
+    assert [line.split("  ") for line in result.stdout.splitlines()] == [
+        [str(path), json.loads(path.read_text())["digest"]] for path in exported
+    ]
     assert [line.partition(": ")[0] for line in result.stderr.splitlines()] == [f"skipped {name}" for name in names]
-    assert not (tmp_path / "exported" / "stage2").exists()
 
 
-@pytest.mark.parametrize("revision", ["0" * 40, "main"])
+@pytest.mark.parametrize(("revision", "is_passed_by_name"), [("0" * 40, False), ("main", True)])
 def test_pin_prints_the_head_and_changes_only_the_revision_line(
-    corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn, revision: str
+    corpusmill: Corpusmill,
+    demo_hub: LoopbackHub,
+    recipe_in: RecipeIn,
+    tmp_path: Path,
+    revision: str,
+    is_passed_by_name: bool,
 ) -> None:
-    path = recipe_in({"snapshot.revision": revision})
-    before = path.read_text()
-    head = demo_hub.commits()[EDU_DATASET]
+    path = tmp_path / "recipes" / "mine.yaml"
+    path.parent.mkdir()
+    recipe_in({"snapshot.revision": revision}, "mine").rename(path)
+    before, head = path.read_text(), demo_hub.commits()[EDU_DATASET]
+    recipe = ("mine", "--data", tmp_path) if is_passed_by_name else (path,)
 
-    result = corpusmill("pin", EDU_DATASET, "--recipe", path, env={"HF_ENDPOINT": demo_hub.endpoint})
+    result = corpusmill("pin", EDU_DATASET, "--recipe", *recipe, env={"HF_ENDPOINT": demo_hub.endpoint})
 
     assert result.returncode == 0
     assert (result.stdout, result.stderr) == (f"{head}\n", f"{path}: {revision} → {head}\n")
     assert path.read_text().splitlines() == [
         line.replace(revision, head) if line.startswith("  revision:") else line for line in before.splitlines()
     ]
-
-
-def test_pin_prints_the_file_of_a_recipe_that_was_passed_by_name(
-    corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn, tmp_path: Path
-) -> None:
-    path = tmp_path / "data" / "recipes" / "mine.yaml"
-    path.parent.mkdir(parents=True)
-    recipe_in({"snapshot.revision": "main"}, "mine").rename(path)
-    words = ("pin", EDU_DATASET, "--recipe", "mine", "--data", tmp_path / "data")
-
-    result = corpusmill(*words, env={"HF_ENDPOINT": demo_hub.endpoint})
-
-    assert result.stderr == f"{path}: main → {demo_hub.commits()[EDU_DATASET]}\n"
 
 
 def test_pin_requests_the_recipe_branch(corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn) -> None:
