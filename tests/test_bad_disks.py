@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 from collections.abc import Iterator
@@ -38,31 +39,23 @@ def read_only_folder(tmp_path: Path) -> Iterator[Path]:
 def test_read_only_folder_is_one_line(
     corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, read_only_folder: Path
 ) -> None:
-    root = read_only_folder / "data"
+    run = ("run", recipe_in(), "--data", read_only_folder / "data")
 
-    result = corpusmill("run", recipe_in(), "--data", root, env={"HF_ENDPOINT": demo_hub.endpoint})
+    for words in (run, ("smoke", "--out-dir", read_only_folder / "out")):
+        result = corpusmill(*words, env={"HF_ENDPOINT": demo_hub.endpoint})
 
-    assert result.returncode == 1
-    assert "writing is not allowed; grant write permission, or choose another folder" in only_line(result)
-    assert list(read_only_folder.iterdir()) == []
-
-
-def test_smoke_run_in_a_read_only_folder_is_one_line(corpusmill: Corpusmill, read_only_folder: Path) -> None:
-    result = corpusmill("smoke", "--out-dir", read_only_folder / "out")
-
-    assert result.returncode == 1
-    assert only_line(result) == (
-        f"{read_only_folder}: writing is not allowed; grant write permission, or choose another folder"
-    )
-    assert list(read_only_folder.iterdir()) == []
+        assert result.returncode == 1
+        line = only_line(result)
+        assert line.startswith(f"{read_only_folder}")
+        assert ": writing is not allowed; grant write permission, or choose another folder" in line
+        assert list(read_only_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_file_size_limit_is_reported_with_the_file_and_the_data_root(
     corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, tmp_path: Path, workers: int
 ) -> None:
-    limit = (100_000, resource.RLIM_INFINITY)
-    root = tmp_path / "data"
+    limit, root = (100_000, resource.RLIM_INFINITY), tmp_path / "data"
 
     result = corpusmill(
         *("run", recipe_in(), "--data", "data", "--workers", workers),
@@ -72,10 +65,8 @@ def test_file_size_limit_is_reported_with_the_file_and_the_data_root(
     )
 
     assert result.returncode == 1
-    line = only_line(result)
-    assert line.startswith(f"{root}/")
-    assert "the file reached the file size limit; raise the limit (ulimit -f)" in line
-    assert line.endswith(f"; the data root is {root}")
+    message = r"the file reached the file size limit; raise the limit \(ulimit -f\)"
+    assert re.fullmatch(f"{root}/.*{message}.*; the data root is {root}", only_line(result))
 
 
 def test_full_disk_is_reported_with_the_written_file(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
@@ -84,11 +75,9 @@ def test_full_disk_is_reported_with_the_written_file(corpusmill: Corpusmill, dem
         result = corpusmill("export", find_snapshot(demo_root), "--out", disk / "copy", "--to", "jsonl")
         entries = os.listdir(disk)
 
-    assert result.returncode == 1
-    line = only_line(result)
-    assert line.startswith(f"{disk}/")
-    assert line.endswith(": no space is left on the disk; free some space, then run the same command to continue")
-    assert entries == ["ballast"]
+    assert (result.returncode, entries) == (1, ["ballast"])
+    message = "no space is left on the disk; free some space, then run the same command to continue"
+    assert re.fullmatch(f"{disk}/.*: {message}", only_line(result))
 
 
 def test_full_disk_of_a_rebuild_is_reported_with_the_data_root_of_the_artifact(
@@ -101,9 +90,8 @@ def test_full_disk_of_a_rebuild_is_reported_with_the_data_root_of_the_artifact(
         result = corpusmill("rebuild", disk / artifact)
 
     assert result.returncode == 1
-    line = only_line(result)
-    assert line.startswith(f"{disk}/rebuilds")
-    assert line.endswith(f"then run the same command to continue; the data root is {disk}")
+    expected = f"{disk}/rebuilds.*then run the same command to continue; the data root is {disk}"
+    assert re.fullmatch(expected, only_line(result))
 
 
 def test_concurrent_exports_into_one_folder_leave_one_copy(started: Started, demo_root: Path, tmp_path: Path) -> None:
@@ -124,12 +112,9 @@ def test_unreadable_disk_is_reported_with_the_file(corpusmill: Corpusmill, demo_
         verified = corpusmill("verify", artifact)
         exported = corpusmill("export", artifact, "--out", tmp_path / "copy", "--to", "jsonl")
 
-    assert verified.returncode == 1
+    assert (verified.returncode, exported.returncode) == (1, 1)
     assert "cannot be read (Input/output error)" in verified.stdout
-    assert exported.returncode == 1
-    line = only_line(exported)
-    assert line.startswith(f"{artifact}/shards/")
-    assert "Input/output error" in line
+    assert re.match(f"{artifact}/shards/.*Input/output error", only_line(exported))
     assert not (tmp_path / "copy").exists()
 
 

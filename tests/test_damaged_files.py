@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import hashlib
 import itertools
 import sqlite3
@@ -46,6 +47,7 @@ _ROWS = {"doc_id": ["a", "b", "c"], "text": ["one", "two", "two"], "order": [1, 
 _TABLE = pa.table(_ROWS, pa.schema([("doc_id", pa.string()), ("text", pa.string()), ("order", pa.uint64())]))
 
 
+_ONES = np.ones(3, np.uint8)
 _WHY = "5d8a995a6fa7cf7c577cc9d49ca9e00d4aee4d0bcd5e2ad5caff27e2a8097276"
 
 
@@ -97,14 +99,9 @@ def _write_sets(path: Path) -> None:
     path.write_bytes(b"doc-7\0\0\0" + np.array([11, 12], "<u8").tobytes())
 
 
-def _write_index(path: Path, entries: bytes) -> Path:
-    index = path.with_name("a.index")
-    index.write_bytes(entries)
-    return index
-
-
 def _read_sets(path: Path) -> object:
-    index = _write_index(path, struct.pack("<QQII", 7, 0, 5, 2))
+    index = path.with_name("a.index")
+    index.write_bytes(struct.pack("<QQII", 7, 0, 5, 2))
     joint = join_indices([ShingleSetFiles(0, path, index)], path.with_name("joint"))
     doc_ids, hashes, _ = ShingleSets(joint).fetch(np.array([7], np.uint64))
     return doc_ids, hashes.tolist()
@@ -144,6 +141,14 @@ def _read_batches(path: Path) -> object:
         return [batch.to_pylist() for batch in file.iter_batches(2, columns=["doc_id", "text"])]
 
 
+def _read_shard(path: Path) -> object:
+    return [table.to_pydict() for table in TableShard(path).tables()]
+
+
+def _read_run(path: Path) -> object:
+    return read_run(path).to_pydict()
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reader of a file, with the function that writes the file.
@@ -162,6 +167,7 @@ class Reader:
     has_flips: bool = True
 
 
+Checked = functools.partial(Reader, is_checked=True)
 READERS = (
     Reader("columns of Parquet", "a.parquet", _write_parquet, lambda path: read_columns(path, ["order"]).to_pydict()),
     Reader("all columns", "a.parquet", _write_parquet, lambda path: read_columns(path).to_pydict()),
@@ -170,9 +176,7 @@ READERS = (
     Reader("row of Parquet", "a.parquet", _write_parquet, lambda path: read_row(path, 1, ["text"])),
     Reader("search in Parquet", "a.parquet", _write_parquet, lambda path: find_row(path, {"doc_id": "c"})),
     Reader("hash of Parquet", "a.parquet", _write_parquet, content_sha256),
-    Reader(
-        "table of rows", "a.parquet", _write_parquet, lambda path: [t.to_pydict() for t in TableShard(path).tables()]
-    ),
+    Reader("table of rows", "a.parquet", _write_parquet, _read_shard),
     Reader(
         "signature store",
         "a.parquet",
@@ -180,45 +184,19 @@ READERS = (
         lambda path: [table.to_pydict() for table in SeenRuns((path,), 4).tables(0, 6)],
         has_flips=False,
     ),
-    Reader("sorted run", "a.run", _write_sorted_run, lambda path: read_run(path).to_pydict(), is_checked=True),
-    Reader(
-        "short sorted run",
-        "a.run",
-        lambda path: write_run(StagingView(path.parent), path.name, _TABLE),
-        lambda path: read_run(path).to_pydict(),
-        is_checked=True,
+    Checked("sorted run", "a.run", _write_sorted_run, _read_run),
+    Checked(
+        "short sorted run", "a.run", lambda path: write_run(StagingView(path.parent), path.name, _TABLE), _read_run
     ),
-    Reader("index of sorted runs", "ranges.index", _write_run_index, _read_run_index, is_checked=True),
-    Reader("table of documents", "a.arrow", _write_arrow, _read_table, is_checked=True),
-    Reader(
-        "decisions",
-        "decisions.jsonl.zst",
-        _write_decisions,
-        lambda path: [decision.doc_id for decision in read_structs(path, Decision)],
-        is_checked=True,
+    Checked("index of sorted runs", "ranges.index", _write_run_index, _read_run_index),
+    Checked("table of documents", "a.arrow", _write_arrow, _read_table),
+    Checked(
+        "decisions", "a.jsonl.zst", _write_decisions, lambda path: [d.doc_id for d in read_structs(path, Decision)]
     ),
-    Reader(
-        "shard of documents",
-        "a.jsonl.zst",
-        _write_documents,
-        lambda path: [table.to_pydict() for table in TableShard(path).tables()],
-        is_checked=True,
-    ),
+    Checked("shard of documents", "a.jsonl.zst", _write_documents, _read_shard),
     Reader("array", "a.npy", lambda path: np.save(path, np.arange(6)), lambda path: map_npy(path).tolist()),
-    Reader(
-        "raw array",
-        "documents",
-        _write_values,
-        lambda path: map_values(path, np.uint32).tolist(),
-        is_checked=True,
-    ),
-    Reader(
-        "bitmap",
-        "copies",
-        lambda path: save_bitmap(np.ones(3, np.uint8), path),
-        lambda path: load_bitmap(path).tolist(),
-        is_checked=True,
-    ),
+    Checked("raw array", "documents", _write_values, lambda path: map_values(path, np.uint32).tolist()),
+    Checked("bitmap", "copies", lambda path: save_bitmap(_ONES, path), lambda path: load_bitmap(path).tolist()),
     Reader("seed prompts", "prompts.sqlite", _write_prompts, _find_prompt),
     Reader("shingle sets", "a.sets", _write_sets, _read_sets),
     Reader(
@@ -228,12 +206,8 @@ READERS = (
         _read_set_index,
     ),
     Reader("figures", "shards.json", lambda path: path.write_text('{"all": {"tokens": 5}}'), JSON_FORMAT.read),
-    Reader(
-        "checksum", "checksum.json", lambda path: path.write_text('{"sha256": "aa"}'), lambda path: expected_hash(path)
-    ),
-    Reader(
-        "file of an earlier stage", "dropped", lambda path: path.write_bytes(b"rows"), _read_staged, is_checked=True
-    ),
+    Reader("checksum", "checksum.json", lambda path: path.write_text('{"sha256": "aa"}'), expected_hash),
+    Checked("file of an earlier stage", "dropped", lambda path: path.write_bytes(b"rows"), _read_staged),
 )
 each_reader = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 

@@ -85,11 +85,6 @@ def test_full_and_read_only_disks_are_faults_and_small_ones_warnings(tmp_path: P
         assert list(disk.iterdir()) == []
 
 
-def test_probe_of_working_locks_leaves_no_file(tmp_path: Path) -> None:
-    assert probe("locks", tmp_path / "data" / "new") == ("ok", f"locks hold in {tmp_path}")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.fixture
 def _few_files() -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -122,6 +117,10 @@ def test_memory_above_that_of_the_machine_is_a_fault(tmp_path: Path, monkeypatch
 
 def test_all_wrong_settings_are_named_by_one_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe("settings", tmp_path) == ("ok", "all CORPUSMILL_ variables are valid")
+    for name in ("WORKES", "UNRELATED_TOOL", "MODAL_GPUU"):  # the last is an error if scoring uses Modal
+        monkeypatch.setenv(f"CORPUSMILL_{name}", "2")
+    misspelled = "CORPUSMILL_WORKES is not a setting, unlike CORPUSMILL_WORKERS; correct the name, or unset it"
+    assert probe("settings", tmp_path) == ("warning", misspelled)
     wrong = {"WORKERS": "two", "LOG_EVERY": "0", "ENGINE": "rya", "LOG": "xml", "LAUNCHER": "moon", "WEBHOOK": "secret"}
     for name, value in wrong.items():
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
@@ -134,14 +133,6 @@ def test_all_wrong_settings_are_named_by_one_probe(tmp_path: Path, monkeypatch: 
         "CORPUSMILL_WEBHOOK must be an http or https address, got 6 other characters; correct them",
     )
     assert probe("modal", tmp_path) == ("warning", "not examined: CORPUSMILL_LAUNCHER has no valid value")
-
-
-def test_misspelled_setting_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WORKES", "UNRELATED_TOOL", "MODAL_GPUU"):  # the last is an error if scoring uses Modal
-        monkeypatch.setenv(f"CORPUSMILL_{name}", "2")
-
-    expected = "CORPUSMILL_WORKES is not a setting, unlike CORPUSMILL_WORKERS; correct the name, or unset it"
-    assert probe("settings", tmp_path) == ("warning", expected)
 
 
 def test_every_variable_in_code_and_docs_is_a_setting() -> None:
@@ -248,12 +239,13 @@ def test_command_prints_a_line_per_probe_and_exits_with_1_for_a_fault(corpusmill
 
 
 def test_locks_of_one_machine_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert probe("locks", tmp_path / "data" / "new") == ("ok", f"locks hold in {tmp_path}")
+    assert list(tmp_path.iterdir()) == []
     device, mounts = os.stat(tmp_path).st_dev, tmp_path / "mountinfo"
     disk = f"{os.major(device)}:{os.minor(device)}"
     mounts.write_text(f"62 28 {disk} / {tmp_path} rw shared:33 - nfs filer:/export rw,nolock,local_lock=all\n")
-    monkeypatch.setattr(
-        doctor, "raise_if_locks_are_local", functools.partial(raise_if_locks_are_local, mountinfo=mounts)
-    )
+    check = functools.partial(raise_if_locks_are_local, mountinfo=mounts)
+    monkeypatch.setattr(doctor, "raise_if_locks_are_local", check)
 
     state, message = probe("locks", tmp_path)
 

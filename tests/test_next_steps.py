@@ -8,9 +8,11 @@ from command_results import Corpusmill
 
 
 def test_a_run_ends_with_its_report_and_three_commands_that_work(corpusmill: Corpusmill, notes_root: Path) -> None:
-    result = corpusmill("run", "mixed", "--data", notes_root)
+    run = ("run", "mixed", "--data", notes_root)
 
-    lines, steps = result.stderr.splitlines()[-5:], notes_root / "stage_a" / "mixed"
+    lines, steps = corpusmill(*run).stderr.splitlines()[-5:], notes_root / "stage_a" / "mixed"
+    as_json, logged = corpusmill(*run, "--json"), corpusmill(*run, env={"CORPUSMILL_LOG": "json"})
+
     assert lines == [
         f"report  {steps}/report/mixed/report.html",
         "next steps:",
@@ -22,12 +24,6 @@ def test_a_run_ends_with_its_report_and_three_commands_that_work(corpusmill: Cor
     for line in lines[2:]:
         step_result = corpusmill(*shlex.split(line)[1:])
         assert step_result.returncode == 0 and step_result.stdout, step_result.stderr
-
-
-def test_json_output_and_json_logs_have_no_next_steps(corpusmill: Corpusmill, notes_root: Path) -> None:
-    as_json = corpusmill("run", "mixed", "--data", notes_root, "--json")
-    logged = corpusmill("run", "mixed", "--data", notes_root, env={"CORPUSMILL_LOG": "json"})
-
     assert json.loads(as_json.stdout) and "next steps" not in as_json.stderr + logged.stderr
 
 
