@@ -43,6 +43,13 @@ def root(demo_root: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def write_recipe(notes: Path, name: str, path: str) -> None:
+    """Write a recipe that reads the files of a folder by this path."""
+    source = {"source": "notes", "kind": "local", "path": path, "files": ["*.txt"]}
+    recipe = {"name": name, "system": "stage_a", "sources": [source]}
+    (notes.parent / "recipes" / f"{name}.yaml").write_text(yaml.safe_dump(recipe))
+
+
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
     """Write a folder of one file and a recipe that reads it."""
@@ -50,30 +57,21 @@ def notes(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "one.txt").write_text("A note.")
     (tmp_path / "recipes").mkdir()
-    source = {"source": "notes", "kind": "local", "path": str(folder), "files": ["*.txt"]}
-    recipe = {"name": "mine", "system": "stage_a", "sources": [source]}
-    (tmp_path / "recipes" / "mine.yaml").write_text(yaml.safe_dump(recipe))
+    write_recipe(folder, "mine", str(folder))
     return folder
 
 
-def test_each_node_has_its_pin_and_its_current_content(notes: Path) -> None:
-    observations = build_observer(notes.parent)()
-
-    folder = observations["files/notes"]
-    assert (folder["path"], folder["files"], folder["bytes"]) == ("notes", 1, len("A note."))
-    assert observations[TOKENIZER]["sha256"] == VOCABULARY_SHA256
-    assert observations[TOKENIZER]["matches the pin"] is True
-    assert observations["tables/licences"]["licences"] == len(licence_table())
-
-
-def test_only_changed_nodes_are_observed_again(notes: Path) -> None:
+def test_each_node_is_observed_with_its_pin_and_again_when_it_changes(notes: Path) -> None:
     observe = build_observer(notes.parent)
-    observe()
 
-    unchanged = observe()
+    first, unchanged = observe(), observe()
     (notes / "two.txt").write_text("Another.")
     [changed] = observe().values()
 
+    folder = first["files/notes"]
+    assert (folder["path"], folder["files"], folder["bytes"]) == ("notes", 1, len("A note."))
+    assert (first[TOKENIZER]["sha256"], first[TOKENIZER]["matches the pin"]) == (VOCABULARY_SHA256, True)
+    assert first["tables/licences"]["licences"] == len(licence_table())
     assert unchanged == {}
     assert (changed["path"], changed["files"]) == ("notes", 2)
 
@@ -92,56 +90,28 @@ def test_folder_of_splits_is_a_node(notes: Path) -> None:
     assert (node["path"], node["files"]) == ("rows", 2)
 
 
-def test_folder_is_one_node_for_absolute_and_relative_paths(notes: Path) -> None:
-    recipe = notes.parent / "recipes" / "mine.yaml"
-    other = yaml.safe_load(recipe.read_text()) | {"name": "other"}
-    other["sources"][0]["path"] = "notes"  # relative to the data root
-    recipe.with_name("other.yaml").write_text(yaml.safe_dump(other))
-
-    graph = build_definitions(notes.parent).resolve_asset_graph()
-
-    assert graph.get(dg.AssetKey(["files", "notes"])).child_keys == {
-        dg.AssetKey(["stage_a", name, "raw"]) for name in ("mine", "other")
-    }
-
-
-def test_absolute_and_relative_folders_of_one_name_are_different_nodes(notes: Path) -> None:
-    recipe = notes.parent / "recipes" / "mine.yaml"
-    names = {}
-    for name, path in {"absolute": "/nowhere/notes", "relative": "nowhere/notes"}.items():
-        content = yaml.safe_load(recipe.read_text()) | {"name": name}
-        content["sources"][0]["path"] = path
-        recipe.with_name(f"{name}.yaml").write_text(yaml.safe_dump(content))
-
-    graph = build_definitions(notes.parent).resolve_asset_graph()
-
-    for key in graph.get_all_asset_keys():
-        if key.path[0] == "files" and key.path[-2:] == ["nowhere", "notes"]:
-            names[str(graph.get(key).description)] = graph.get(key).child_keys
-    assert names == {
-        "Files in /nowhere/notes": {dg.AssetKey(["stage_a", "absolute", "raw"])},
-        "Files in nowhere/notes": {dg.AssetKey(["stage_a", "relative", "raw"])},
-    }
-
-
-def test_folders_with_any_name_are_nodes(notes: Path) -> None:
-    path = notes.parent / "recipes" / "mine.yaml"
-    recipe = yaml.safe_load(path.read_text())
-    for number, name in enumerate(("My Notes", "Données", "a#b%c")):
+def test_each_folder_is_one_node_for_any_name_and_path(notes: Path) -> None:
+    write_recipe(notes, "other", "notes")  # relative to the data root
+    write_recipe(notes, "absolute", "/nowhere/notes")
+    write_recipe(notes, "relative", "nowhere/notes")
+    odd = {"My Notes": "My_Notes_cc21be", "Données": "Donn_es_6ef4db", "a#b%c": "a_b_c_5c7cc9"}
+    for number, name in enumerate(odd):
         (notes.parent / name).mkdir()
-        content = recipe | {"name": f"other{number}", "sources": [recipe["sources"][0] | {"path": name}]}
-        path.with_name(f"other{number}.yaml").write_text(yaml.safe_dump(content))
+        write_recipe(notes, f"odd{number}", name)
 
     graph = build_definitions(notes.parent).resolve_asset_graph()
 
-    parents = [graph.get(dg.AssetKey(["stage_a", f"other{number}", "raw"])).parent_keys for number in range(3)]
-    assert [[key.to_user_string() for key in keys] for keys in parents] == [
-        ["files/My_Notes_cc21be"],
-        ["files/Donn_es_6ef4db"],
-        ["files/a_b_c_5c7cc9"],
-    ]
-    description = graph.get(dg.AssetKey(["files", "a_b_c_5c7cc9"])).description
-    assert description == r"Files in a\#b%c"  # in Markdown
+    def readers(*path: str) -> set[str]:
+        return {key.path[1] for key in graph.get(dg.AssetKey(["files", *path])).child_keys}
+
+    assert readers("notes") == {"mine", "other"}
+    assert [readers(node) for node in odd.values()] == [{"odd0"}, {"odd1"}, {"odd2"}]
+    nowhere = [key.path[1:] for key in graph.get_all_asset_keys() if key.path[-2:] == ["nowhere", "notes"]]
+    assert {graph.get(dg.AssetKey(["files", *path])).description: readers(*path) for path in nowhere} == {
+        "Files in /nowhere/notes": {"absolute"},
+        "Files in nowhere/notes": {"relative"},
+    }
+    assert graph.get(dg.AssetKey(["files", "a_b_c_5c7cc9"])).description == r"Files in a\#b%c"  # in Markdown
 
 
 def test_moved_head_is_observed(root: Path) -> None:
@@ -172,11 +142,9 @@ def test_hub_is_not_queried_for_shipped_recipes_that_are_not_used(tmp_path: Path
 
 
 def test_scoring_model_is_a_node(tmp_path: Path) -> None:
-    (tmp_path / "hub" / "datasets" / "maker" / "pools").mkdir(parents=True)
-    (tmp_path / "hub" / "datasets" / "maker" / "pools" / "low.parquet").write_bytes(b"rows")
-    (tmp_path / "hub" / "models" / "maker" / "tiny").mkdir(parents=True)
-    (tmp_path / "hub" / "models" / "maker" / "tiny" / "config.json").write_text("{}")
-    (tmp_path / "recipes").mkdir()
+    for name in ("hub/datasets/maker/pools/low.parquet", "hub/models/maker/tiny/config.json", "recipes/scored.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("{}")
     model = {"name": "maker/tiny", "revision": "1" * 40}
     pools = {"dataset": "maker/pools", "revision": "2" * 40, "splits": ["low"]}
     recipe = {"name": "scored", "system": "nemotron", "scoring": {"model": model}, "datasets": [pools]}
