@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 import yaml
 from materialized import run_job
+from schedule_files import NOTES, write_schedules
 
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.freshness import FreshnessChecks
@@ -17,21 +18,21 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 FILTERED = dg.AssetKey(["stage_a", "mixed", "filtered"])
 NOW = datetime.now(UTC)
+MONTH_AGO = (NOW - timedelta(days=30)).timestamp()
 
 
 @pytest.fixture
 def root(notes_root: Path) -> Path:
     """Return a data root with a nightly run of the notes, all built a month ago."""
-    schedule = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "action": "run"}
-    (notes_root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [schedule]}))
-    age(notes_root)
+    write_schedules(notes_root, NOTES | {"timezone": "UTC"})
+    set_times(notes_root, MONTH_AGO)
     return notes_root
 
 
-def age(root: Path) -> None:
-    month = (NOW - timedelta(days=30)).timestamp()
+def set_times(root: Path, seconds: float) -> None:
+    """Set the times of the artifacts and of the recipe."""
     for path in [*root.rglob("manifest.json"), root / "recipes" / "mixed.yaml"]:
-        os.utime(path, (month, month))
+        os.utime(path, (seconds, seconds))
 
 
 def edit(root: Path) -> None:
@@ -78,9 +79,7 @@ def test_a_version_from_the_penultimate_tick_is_in_time(root: Path, instance: dg
 
     passed = []
     for seconds in (0, -1):
-        changed = penultimate_tick.timestamp() + seconds
-        for path in (*root.rglob("manifest.json"), root / "recipes" / "mixed.yaml"):
-            os.utime(path, (changed, changed))
+        set_times(root, penultimate_tick.timestamp() + seconds)
         passed.append(read_checks(root, instance, days=3)["notes"].passed)
 
     assert passed == [True, False]
@@ -89,9 +88,7 @@ def test_a_version_from_the_penultimate_tick_is_in_time(root: Path, instance: dg
 @pytest.mark.parametrize("years", [10, 100_000])
 def test_times_in_the_future_are_ignored(years: int, root: Path, instance: dg.DagsterInstance) -> None:
     edit(root)
-    ahead = NOW.timestamp() + years * 365 * 86_400
-    for path in (*root.rglob("manifest.json"), root / "recipes" / "mixed.yaml"):
-        os.utime(path, (ahead, ahead))
+    set_times(root, NOW.timestamp() + years * 365 * 86_400)
 
     assert read_checks(root, instance, days=3)["notes"].because.startswith("overdue since ")
 
@@ -99,7 +96,7 @@ def test_times_in_the_future_are_ignored(years: int, root: Path, instance: dg.Da
 def test_an_edit_after_a_run_without_builds_waits_a_tick(root: Path, instance: dg.DagsterInstance) -> None:
     ran = run(root, instance)
     edit(root)
-    age(root)
+    set_times(root, MONTH_AGO)
 
     assert ran
     assert read_checks(root, instance)["notes"].passed
@@ -108,7 +105,7 @@ def test_an_edit_after_a_run_without_builds_waits_a_tick(root: Path, instance: d
 
 def test_the_sensor_reports_each_asset_once(root: Path, instance: dg.DagsterInstance) -> None:
     edit(root)
-    age(root)
+    set_times(root, MONTH_AGO)
     definitions = build_definitions(root)
     [sensor] = [sensor for sensor in definitions.sensors or [] if sensor.name == "freshness"]
 
