@@ -5,7 +5,6 @@ import multiprocessing.util
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
@@ -17,7 +16,7 @@ from dagster._cli import dev
 from dagster._core.storage import tags
 from dagster_shared import ipc
 from huggingface_hub import set_client_factory
-from huggingface_hub.utils import _http, build_hf_headers, parse_ratelimit_headers
+from huggingface_hub.utils import _http, build_hf_headers
 from numba.core import caching, config, entrypoints
 
 from pipeline_assets import compat
@@ -31,13 +30,6 @@ def test_compat_imports_no_library() -> None:
     assert {"dagster", "huggingface_hub", "httpx2", "httpcore2", "numba", "numpy"}.isdisjoint(loaded)
 
 
-def test_dagster_reserves_python_keywords_and_its_own_names() -> None:
-    assert [name for name in ("notes", "class", "config", "configs") if compat.is_reserved_name(name)] == [
-        "class",
-        "config",
-    ]
-
-
 def test_job_of_selected_assets_has_its_name() -> None:
     @dg.asset
     def notes() -> None:
@@ -46,11 +38,8 @@ def test_job_of_selected_assets_has_its_name() -> None:
     assert dg.Definitions(assets=[notes]).resolve_implicit_global_asset_job_def().name == compat.ASSET_JOB
 
 
-def test_runs_of_a_partition_have_its_tag() -> None:
+def test_tags_of_partitions_and_due_times_are_those_of_dagster() -> None:
     assert compat.PARTITION_TAG == tags.PARTITION_NAME_TAG
-
-
-def test_scheduled_runs_have_the_tag_of_their_due_time() -> None:
     assert compat.SCHEDULED_TIME_TAG == tags.SCHEDULED_EXECUTION_TIME_TAG
 
 
@@ -61,17 +50,6 @@ def test_instance_has_its_folder_and_the_overrides(tmp_path: Path) -> None:
         assert isinstance(instance, dg.DagsterInstance)
         assert Path(instance.root_directory) == tmp_path
         assert type(instance.compute_log_manager).__name__ == "NoOpComputeLogManager"
-
-
-@pytest.mark.parametrize(
-    ("moment", "tick"),
-    [
-        (datetime(2026, 3, 4, 5, 6, tzinfo=UTC), datetime(2026, 3, 4, 2, 0, tzinfo=UTC)),
-        (datetime(2026, 3, 4, 1, 59, tzinfo=UTC), datetime(2026, 3, 3, 2, 0, tzinfo=UTC)),
-    ],
-)
-def test_latest_tick_of_a_cron_expression_is_found(moment: datetime, tick: datetime) -> None:
-    assert compat.latest_completed_tick("0 2 * * *", moment, "UTC") == tick
 
 
 def test_dagster_dev_starts_its_processes_with_the_replaced_function(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,26 +64,13 @@ def test_dagster_dev_starts_its_processes_with_the_replaced_function(monkeypatch
     assert calls == [print]
 
 
-def test_requests_to_a_hub_have_the_token() -> None:
-    assert build_hf_headers(token="hf_secret")["authorization"] == "Bearer hf_secret"
-
-
-def test_rate_limit_is_read_from_headers() -> None:
-    limit = parse_ratelimit_headers(
-        {"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
-    )
-
-    assert limit is not None
-    assert (limit.remaining, limit.reset_in_seconds) == (0, 55)
-    assert parse_ratelimit_headers({}) is None
-
-
-def test_hook_of_hub_requests_adds_an_id() -> None:
+def test_requests_to_a_hub_have_the_token_and_an_id() -> None:
     request = httpx2.Request("GET", "http://127.0.0.1/")
 
     compat.hub_request_hook()(request)
 
     assert request.headers[_http.X_AMZN_TRACE_ID]
+    assert build_hf_headers(token="hf_secret")["authorization"] == "Bearer hf_secret"
 
 
 def test_client_factory_is_the_configured_one() -> None:
