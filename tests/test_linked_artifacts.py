@@ -122,21 +122,9 @@ def rebuild_and_keep(run: Callable[..., None], data: Path) -> None:
     run("rebuild", artifact_folder(data, "deduplicated"), "--upstream", "--keep")
 
 
-COMMANDS = [
-    repair_normalized,
-    *(
-        pytest.param(command, marks=pytest.mark.slow)
-        for command in (
-            replace_filtered,
-            replace_normalized,
-            remove_normalized,
-            collect_garbage,
-            collect_all_garbage,
-            rebuild_and_keep,
-            pull_over_damaged,
-        )
-    ),
-]
+SLOW = [replace_filtered, replace_normalized, remove_normalized, collect_garbage, collect_all_garbage]
+SLOW += [rebuild_and_keep, pull_over_damaged]
+COMMANDS = [repair_normalized, *(pytest.param(command, marks=pytest.mark.slow) for command in SLOW)]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)

@@ -25,16 +25,13 @@ def replace_by(make: Callable[[Path], object]) -> Callable[[Path], None]:
     return change
 
 
-def replace_by_bytes(data: bytes) -> Callable[[Path], None]:
-    return replace_by(lambda path: path.write_bytes(data))
-
-
 def replace_parts(**parts: object) -> Callable[[Path], None]:
     """Replace parts of a manifest that no digest covers."""
 
     def change(path: Path) -> None:
         value = json.loads(path.read_bytes()) | parts
-        replace_by(lambda target: target.write_text(json.dumps(value)))(path)
+        path.unlink()
+        path.write_text(json.dumps(value))
 
     return change
 
@@ -43,7 +40,10 @@ ODD_MANIFESTS = [
     (replace_by(Path.mkdir), "the path is a folder"),
     (replace_by(os.mkfifo), "the path is a pipe or a device"),
     (replace_by(lambda path: path.symlink_to("/dev/zero")), "the path is a link"),
-    (replace_by_bytes(b"[" * 100_000), "invalid JSON (maximum recursion depth exceeded while deserializing an object)"),
+    (
+        replace_by(partial(Path.write_text, data="[" * 100_000)),
+        "invalid JSON (maximum recursion depth exceeded while deserializing an object)",
+    ),
     (replace_parts(provenance={"builder": "x"}), "Expected `int`, got `str` - at `$.provenance.builder`"),
     (replace_parts(storage=[{"path": "a", "bytes": -1, "sha256": ""}]), "Expected `int` >= 0"),
 ]
@@ -93,12 +93,10 @@ RECIPES = {
 }
 
 
+MAKES = (Path.mkdir, os.mkfifo, partial(Path.symlink_to, target="/dev/zero"))
 ODD_RECIPES = [
     *((partial(Path.write_text, data=text), f"not valid YAML ({message}") for text, message in RECIPES.items()),
-    *(
-        (make, "not a valid recipe: the path is a ")
-        for make in (Path.mkdir, os.mkfifo, partial(Path.symlink_to, target="/dev/zero"))
-    ),
+    *((make, "not a valid recipe: the path is a ") for make in MAKES),
 ]
 
 
@@ -151,20 +149,18 @@ def test_a_name_that_is_too_long_is_refused_in_one_line(corpusmill: Corpusmill, 
     result = corpusmill("verify", root / ("x" * 300))
 
     assert result.returncode == 1
-    assert only_line(result).endswith(
-        ": the operating system reports: File name too long; fix that, then run the same command"
-    )
+    assert ": the operating system reports: File name too long; fix that, then run" in only_line(result)
 
 
 def test_a_root_whose_name_is_not_utf8_is_refused_in_one_line(corpusmill: Corpusmill, root: Path) -> None:
     renamed = root.rename(os.fsdecode(os.fsencode(root) + b"\xff"))
 
     for args in (["status"], ["run", "healing_text_v1"]):
-        from_inside = corpusmill(*args, "--data", ".", cwd=renamed)
-        named = corpusmill(*args, "--data", renamed)
-        from_outside = corpusmill(*args, env={"CORPUSMILL_DATA": str(renamed)})
-
-        for result in (from_inside, named, from_outside):
+        for result in (
+            corpusmill(*args, "--data", ".", cwd=renamed),
+            corpusmill(*args, "--data", renamed),
+            corpusmill(*args, env={"CORPUSMILL_DATA": str(renamed)}),
+        ):
             assert result.returncode == 2
             assert only_line(result) == f"{root}\\udcff: the name is not UTF-8; rename the file or folder"
 
