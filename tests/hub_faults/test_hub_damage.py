@@ -1,6 +1,7 @@
 """Damaged bytes, listings and responses of a hub: detected and fetched again."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,7 +114,10 @@ def test_an_unreadable_response_is_requested_again_and_then_one_error(
 ) -> None:
     files = HubFiles(tmp_path / "cache", proxied.endpoint, tries=2, wait_s=0.01)
     commit = proxied.commits()[DATASET]
-    requests = {commit: lambda: files.list_files(DATASET, commit), "main": lambda: files.resolve(DATASET)}
+    requests: dict[str, Callable[[], object]] = {
+        commit: lambda: files.list_files(DATASET, commit),
+        "main": lambda: files.resolve(DATASET),
+    }
 
     for revision, request in requests.items():
         proxied.first = [json_page(body)] * 2

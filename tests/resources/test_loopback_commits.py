@@ -97,9 +97,9 @@ def writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopba
         yield hub
 
 
-def add_files(api: HfApi, content: bytes, *names: str, **options: object) -> str:
-    additions = [CommitOperationAdd(name, content) for name in names]
-    return api.create_commit(ROWS, additions, commit_message="Add rows", repo_type="dataset", **options).oid
+def add_files(api: HfApi, content: bytes, *names: str, create_pr: bool = False) -> str:
+    added = [CommitOperationAdd(name, content) for name in names]
+    return api.create_commit(ROWS, added, commit_message="Add", repo_type="dataset", create_pr=create_pr).oid
 
 
 def test_large_files_of_old_commits_are_listed_until_deletion(writable: LoopbackHub) -> None:
