@@ -47,10 +47,9 @@ def test_output_counts_kept_and_dropped_documents_by_source(results: dict[str, R
     sources = read_table(results["dedup"], "by source")
 
     columns = ("in", "out", "exact duplicate", "near duplicate")
-    assert {name: [row[column] for column in columns] for name, row in sources.items()} == {
-        "notes": ["10", "10", "0", "0"],
-        "pages": ["10", "1", "1", "8"],
-    }
+    counts = {name: [row[column] for column in columns] for name, row in sources.items()}
+    assert counts == {"notes": ["10", "10", "0", "0"], "pages": ["10", "1", "1", "8"]}
+    assert "warning" not in results["dedup"].stderr
 
 
 def test_later_corpus_is_deduplicated_against_stored_signatures(
@@ -58,12 +57,8 @@ def test_later_corpus_is_deduplicated_against_stored_signatures(
 ) -> None:
     assert results["signatures"].stdout.splitlines()[2] == "  documents 11"
     pages = read_table(results["dedup --seen"], "by source")["pages"]
-    assert [pages[column] for column in ("in", "exact duplicate", "near duplicate", "of seen")] == [
-        "10",
-        "2",
-        "8",
-        "10",
-    ]
+    columns = ("in", "exact duplicate", "near duplicate", "of seen")
+    assert [pages[column] for column in columns] == ["10", "2", "8", "10"]
 
     lines = corpusmill("dedup", "show", "copy-5", "--data", "out", cwd=work).stdout.splitlines()
     why = corpusmill("stage-a", "why", "copy-5", "--data", "out", cwd=work).stdout
@@ -74,19 +69,20 @@ def test_later_corpus_is_deduplicated_against_stored_signatures(
     assert "kept  note-5  (seen before, in the store all; its corpus is not in out)" in without
 
     [kept] = [line for line in lines if "seen before" in line]
-    assert re.match(
-        r"kept  note-5  \(notes, /\S*/notes\S*\.jsonl line 6 \(byte [\d,]+\)\)  \(seen before, in ", kept
-    ), kept
+    place = r"\(notes, /\S*/notes\S*\.jsonl line 6 \(byte [\d,]+\)\)"
+    assert re.match(rf"kept  note-5  {place}  \(seen before, in ", kept), kept
     assert "near duplicate of note-5, seen before in all" in why
 
 
-def test_explain_recommends_bands_or_a_distance(results: dict[str, Result], corpusmill: Corpusmill) -> None:
+def test_explain_recommends_bands_or_a_distance(results: dict[str, Result], corpusmill: Corpusmill, work: Path) -> None:
     lines = results["explain"].stdout.splitlines()
     sketch_lines = corpusmill("dedup", "explain", "--proposer", "faiss").stdout.splitlines()
+    explained = json.loads(corpusmill("dedup", "explain", "--threshold", "0.5", "--json", cwd=work).stdout)
 
     assert lines[0] == "16 bands of 7 rows (recommended): 97.7% of pairs at 0.8"
     assert [line.split("█")[-1].strip() for line in lines if "threshold" in line] == ["← threshold"]
     assert sketch_lines[0] == "48 of 256 bits may differ (recommended): 95.8% of pairs at 0.7"
+    assert explained["recommended"] == {"bands": 28, "rows": 4} or explained["ways"][0]["at_threshold"] >= 0.95
 
 
 def test_faiss_finds_the_duplicates_of_bands(results: dict[str, Result], corpusmill: Corpusmill, work: Path) -> None:
@@ -98,45 +94,45 @@ def test_faiss_finds_the_duplicates_of_bands(results: dict[str, Result], corpusm
     assert "faiss searches on " in result.stderr
 
 
-def test_show_compares_a_document_with_the_kept_one_word_by_word(results: dict[str, Result]) -> None:
-    lines = results["show"].stdout.splitlines()
+def test_show_compares_a_document_with_the_kept_one_word_by_word(
+    results: dict[str, Result], corpusmill: Corpusmill, work: Path
+) -> None:
+    lines, why = results["show"].stdout.splitlines(), results["why"].stdout.splitlines()
+    groups = json.loads(corpusmill("dedup", "show", "copy-3", "--data", "out", "--json", cwd=work).stdout)
+    unknown = corpusmill("dedup", "show", "nowhere", "--data", "out", cwd=work)
 
     assert re.fullmatch(r"kept  note-3  \(notes, /\S*/notes\S*\.jsonl line 4 \(byte [\d,]+\)\)", lines[1]), lines[1]
     assert re.fullmatch(r"near duplicate  copy-3  \(pages, /\S*/pages\S*\.jsonl line 4 \(byte [\d,]+\)\)", lines[3])
     assert lines[4] == "  similarity 0.9730, 97.3% of its shingles are in the kept one"
     assert lines[5] == "  … 34 equal words … w334 w335 w336 w337 w338 w339 {+end+}"
-
-
-def test_report_has_duplicates_and_the_largest_groups(results: dict[str, Result], work: Path) -> None:
-    assert results["report"].stdout.splitlines()[2].endswith("tokens 1,618")
-    assert results["report"].stdout.splitlines()[-1].endswith("out/stage_a/reports/deduplicated/report.html")
-    page = (work / "out/stage_a/reports/deduplicated/report.html").read_text()
-    assert "<h2>Duplicates</h2>" in page and "<h2>Largest groups</h2>" in page and "note-3" in page
-
-
-def test_report_without_tokens_neither_prints_nor_contains_them(
-    results: dict[str, Result], corpusmill: Corpusmill, work: Path
-) -> None:
-    arguments = ("--input", "out/stage_a/deduplicated/all", "--out", "out/report_without", "--no-tokens")
-
-    result = corpusmill("stage-a", "report", *arguments, cwd=work)
-
-    assert result.stdout.splitlines()[2] == results["report"].stdout.splitlines()[2].replace(", tokens 1,618", "")
-    rule = "warning: out/report_without is in none of the folders of {} with artifacts: status, gc, forget and trace"
-    fix = "set --out-dir to a folder below stage_a/ of its data root"
-    assert result.stderr.splitlines()[0] == f"{rule} will not find the new artifact; {fix}".format(work / "out")
-    assert "warning" not in results["dedup"].stderr
-    assert '"tokens"' not in (work / "out" / "report_without" / "report.json").read_text()
-
-
-def test_why_names_the_duplicate_and_the_command_that_shows_it(results: dict[str, Result]) -> None:
-    lines = [line.strip() for line in results["why"].stdout.splitlines()]
-
-    assert lines[-3:] == [
+    assert [line.strip() for line in why[-3:]] == [
         "out/stage_a/deduplicated/all",
         "near duplicate of note-3",
         "similarity 0.9730; side by side: corpusmill dedup show copy-3 --data out",
     ]
+    assert [member["doc_id"] for member in groups[0]["gone"]] == ["copy-3"]
+    assert unknown.returncode == 1
+    assert "document 'nowhere' not found in the deduplicated corpora of out" in unknown.stderr
+
+
+def test_report_has_duplicates_the_largest_groups_and_tokens_if_requested(
+    results: dict[str, Result], corpusmill: Corpusmill, work: Path
+) -> None:
+    arguments = ("--input", "out/stage_a/deduplicated/all", "--out", "out/report_without", "--no-tokens")
+
+    lines = results["report"].stdout.splitlines()
+    without = corpusmill("stage-a", "report", *arguments, cwd=work)
+
+    assert lines[2].endswith("tokens 1,618")
+    assert lines[-1].endswith("out/stage_a/reports/deduplicated/report.html")
+    page = (work / "out/stage_a/reports/deduplicated/report.html").read_text()
+    assert "<h2>Duplicates</h2>" in page and "<h2>Largest groups</h2>" in page and "note-3" in page
+    assert without.stdout.splitlines()[2] == lines[2].replace(", tokens 1,618", "")
+    assert '"tokens"' not in (work / "out" / "report_without" / "report.json").read_text()
+    assert without.stderr.splitlines()[0] == (
+        f"warning: out/report_without is in none of the folders of {work / 'out'} with artifacts: status, gc, forget "
+        "and trace will not find the new artifact; set --out-dir to a folder below stage_a/ of its data root"
+    )
 
 
 def test_too_many_removals_exit_with_1_and_name_the_source(corpusmill: Corpusmill, results: object, work: Path) -> None:
@@ -145,24 +141,10 @@ def test_too_many_removals_exit_with_1_and_name_the_source(corpusmill: Corpusmil
     result = corpusmill("stage-a", "dedup", *arguments, "--max-removed", "0.5", cwd=work)
 
     assert result.returncode == 1
-    cause = (
-        "removals_within_caps failed: notes: 0 of 10 (0.0%, at most 50.0%); pages: 9 of 10 (90.0%, MORE THAN 50.0%): "
-    )
-    assert cause + "look at some with `corpusmill dedup show`, then raise `max_removed`" in only_line(result)
+    counts = "notes: 0 of 10 (0.0%, at most 50.0%); pages: 9 of 10 (90.0%, MORE THAN 50.0%)"
+    advice = "look at some with `corpusmill dedup show`, then raise `max_removed`"
+    assert f"removals_within_caps failed: {counts}: {advice}" in only_line(result)
     assert corpusmill("dedup", "show", "copy-0", "--data", "out", cwd=work).returncode == 0
-
-
-def test_show_and_explain_print_json_and_show_names_an_unknown_document(
-    corpusmill: Corpusmill, results: object, work: Path
-) -> None:
-    unknown = corpusmill("dedup", "show", "nowhere", "--data", "out", cwd=work)
-    groups = json.loads(corpusmill("dedup", "show", "copy-3", "--data", "out", "--json", cwd=work).stdout)
-    explained = json.loads(corpusmill("dedup", "explain", "--threshold", "0.5", "--json", cwd=work).stdout)
-
-    assert unknown.returncode == 1
-    assert "document 'nowhere' not found in the deduplicated corpora of out" in unknown.stderr
-    assert [member["doc_id"] for member in groups[0]["gone"]] == ["copy-3"]
-    assert explained["recommended"] == {"bands": 28, "rows": 4} or explained["ways"][0]["at_threshold"] >= 0.95
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
-    pages = {path.stem for path in (PROJECT / "docs").glob("*.md")}
-
-    assert {path.stem for path in site.glob("*.html")} == {*pages, "404"}
-
-
-@pytest.mark.slow
 def test_no_page_requests_another_host(site: Path) -> None:
     addresses = [address for page in site.rglob("*.html") for address in Resources(page).addresses]
     styles = [path.read_text("utf-8") for path in site.rglob("*.css")]
@@ -54,15 +47,13 @@ def test_no_page_requests_another_host(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_search_finds_the_text_of_pages(site: Path) -> None:
-    entries = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+def test_every_page_of_docs_is_in_the_site_and_its_search(site: Path) -> None:
+    pages = {path.stem for path in (PROJECT / "docs").glob("*.md")}
+    assert {path.stem for path in site.glob("*.html")} == {*pages, "404"}
 
+    entries = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
     assert any("Jaccard" in entry["text"] and entry["location"].startswith("dedup.html") for entry in entries)
 
-
-@pytest.mark.slow
-def test_api_page_documents_functions(site: Path) -> None:
-    page = (site / "api.html").read_text("utf-8")
-
+    api = (site / "api.html").read_text("utf-8")
     for text in ("Build a recipe as the command", "open_folder", "Plot a column of the text rows", "labels"):
-        assert text in page
+        assert text in api
