@@ -28,8 +28,8 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"CORPUSMILL_{name}", raising=False)
 
 
-def make_run(store: Store, launcher: Launcher | None = None, **hub: object) -> Run:
-    return store.make_run(data_root(), Hub(**hub).files(data_root()), Tokenizer(), launcher or Launcher())
+def make_run(store: Store, launcher: Launcher | None = None, tries: int | None = None) -> Run:
+    return store.make_run(data_root(), Hub(tries=tries).files(data_root()), Tokenizer(), launcher or Launcher())
 
 
 def use_all(run: Run) -> tuple[Path, RunSettings, int]:
