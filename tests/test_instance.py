@@ -2,12 +2,12 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
 import signal
 import sqlite3
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,25 +72,19 @@ def test_an_instance_killed_during_creation_is_recreated(
 
     assert record_sources(tmp_path) == ["notes"]
     assert caplog.messages == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".dagster.lock", "dagster"]
+    assert sorted(os.listdir(tmp_path)) == [".dagster.lock", "dagster"]
 
 
-def test_other_files_in_its_folder_are_kept(tmp_path: Path) -> None:
+def test_other_files_and_the_contents_of_an_intact_instance_are_kept(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "notes.txt").write_text("mine")
     (tmp_path / "dagster").symlink_to(tmp_path / "elsewhere")
-
-    assert record_sources(tmp_path) == ["notes"]
-    names = ["dagster.yaml", "history", "notes.txt", "schedules"]
-    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == names
-
-
-def test_contents_of_an_intact_instance_are_kept(tmp_path: Path) -> None:
     create_like_dagster_dev(tmp_path)
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
         instance.add_dynamic_partitions("sources", ["of dagster dev"])
 
     assert sorted(record_sources(tmp_path)) == ["notes", "of dagster dev"]
+    assert sorted(os.listdir(tmp_path / "elsewhere")) == ["dagster.yaml", "history", "notes.txt", "schedules"]
 
 
 @pytest.mark.parametrize("name", ["web #2", "web: 2", "web\n2", "- web", "web 'ä' \"b\" %20 {c} $HOME"])
@@ -125,24 +119,18 @@ def test_a_data_root_that_moved_keeps_its_instance(tmp_path: Path) -> None:
         assert instance.get_dynamic_partitions("sources") == ["notes"]
 
 
-@pytest.mark.parametrize("processes", [2, 3])
-def test_concurrent_processes_create_one_instance(processes: int, tmp_path: Path) -> None:
-    children = []
-    for number in range(processes):
-        pid = os.fork()
-        if pid == 0:
-            try:
-                record_sources(tmp_path, f"notes {number}")  # Dagster refuses one name added twice at once
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(1)
-        children.append(pid)
+def test_concurrent_processes_create_one_instance(tmp_path: Path) -> None:
+    names = ["notes 0", "notes 1", "notes 2"]  # Dagster refuses one name added twice at once
+    processes = [multiprocessing.get_context("fork").Process(target=record_sources, args=(tmp_path, n)) for n in names]
 
-    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * processes
-    assert sorted(record_sources(tmp_path)) == sorted(["notes", *(f"notes {number}" for number in range(processes))])
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".dagster.lock", "dagster"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert sorted(record_sources(tmp_path)) == ["notes", *names]
+    assert sorted(os.listdir(tmp_path)) == [".dagster.lock", "dagster"]
 
 
 def fill_with_noise(home: Path) -> None:
@@ -178,15 +166,12 @@ def test_an_unreadable_instance_is_one_error_line(damage: Callable[[Path], None]
     assert (refused.value.what, refused.value.where) == (reason, str(tmp_path / "dagster"))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [UsageError("no such recipe", "notes", "choose another"), FileNotFoundError(2, "No such file", "/notes.yaml")],
-)
-def test_errors_of_the_block_are_raised_unchanged(error: Exception, tmp_path: Path) -> None:
-    with pytest.raises(type(error)) as raised, open_instance(tmp_path):
-        raise error
+def test_errors_of_the_block_are_raised_unchanged(tmp_path: Path) -> None:
+    for error in (UsageError("no such recipe", "notes", "choose another"), FileNotFoundError(2, "No such", "/a.yaml")):
+        with pytest.raises(type(error)) as raised, open_instance(tmp_path):
+            raise error
 
-    assert raised.value is error
+        assert raised.value is error
 
 
 def test_a_locked_instance_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
