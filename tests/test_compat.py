@@ -5,6 +5,7 @@ import multiprocessing.util
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
@@ -16,7 +17,7 @@ from dagster._cli import dev
 from dagster._core.storage import tags
 from dagster_shared import ipc
 from huggingface_hub import set_client_factory
-from huggingface_hub.utils import _http, build_hf_headers
+from huggingface_hub.utils import _http, build_hf_headers, parse_ratelimit_headers
 from numba.core import caching, config, entrypoints
 
 from pipeline_assets import compat
@@ -28,6 +29,11 @@ def test_compat_imports_no_library() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
     assert {"dagster", "huggingface_hub", "httpx2", "httpcore2", "numba", "numpy"}.isdisjoint(loaded)
+
+
+def test_dagster_reserves_python_keywords_and_its_own_names() -> None:
+    reserved = [name for name in ("notes", "class", "config", "configs") if compat.is_reserved_name(name)]
+    assert reserved == ["class", "config"]
 
 
 def test_job_of_selected_assets_has_its_name() -> None:
@@ -52,6 +58,12 @@ def test_instance_has_its_folder_and_the_overrides(tmp_path: Path) -> None:
         assert type(instance.compute_log_manager).__name__ == "NoOpComputeLogManager"
 
 
+@pytest.mark.parametrize(("time", "day"), [((5, 6), 4), ((1, 59), 3)])
+def test_latest_tick_of_a_cron_expression_is_found(time: tuple[int, int], day: int) -> None:
+    tick = compat.latest_completed_tick("0 2 * * *", datetime(2026, 3, 4, *time, tzinfo=UTC), "UTC")
+    assert tick == datetime(2026, 3, day, 2, 0, tzinfo=UTC)
+
+
 def test_dagster_dev_starts_its_processes_with_the_replaced_function(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dev.open_ipc_subprocess is ipc.open_ipc_subprocess
     assert "open_ipc_subprocess(" in inspect.getsource(dev)
@@ -71,6 +83,14 @@ def test_requests_to_a_hub_have_the_token_and_an_id() -> None:
 
     assert request.headers[_http.X_AMZN_TRACE_ID]
     assert build_hf_headers(token="hf_secret")["authorization"] == "Bearer hf_secret"
+
+
+def test_rate_limit_is_read_from_headers() -> None:
+    headers = {"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
+    limit = parse_ratelimit_headers(headers)
+
+    assert limit is not None and (limit.remaining, limit.reset_in_seconds) == (0, 55)
+    assert parse_ratelimit_headers({}) is None
 
 
 def test_client_factory_is_the_configured_one() -> None:

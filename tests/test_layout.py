@@ -165,6 +165,15 @@ def test_modules_import_each_other_without_cycles() -> None:
         visit(module, ())
 
 
+def test_the_registry_is_passed_to_lower_layers() -> None:
+    """They receive the systems, or the kinds by name, as arguments."""
+    lower_layers = {"compat", *SYSTEMS, "resources", "modal_jobs"}
+    registry = "pipeline_assets.systems.registry"
+    users = [path for path in SOURCES if registry in {name for name, *_ in imports(path)}]
+
+    assert [path for path in users if layer(module_name(path)) in lower_layers] == []
+
+
 def test_private_names_of_libraries_are_imported_in_one_module() -> None:
     offenders = [
         f"{path}:{node.lineno}"
@@ -234,9 +243,33 @@ def test_the_help_of_a_command_loads_no_arrays_or_tables() -> None:
     assert loaded & {"pyarrow", "numpy", "polars", "dagster", "huggingface_hub", "duckdb", "numba"} == set()
 
 
+def test_annotations_are_evaluated_because_dagster_reads_them() -> None:
+    future = "from __future__ import annotations"
+
+    assert [path.name for path in SOURCES if future in path.read_text(encoding="utf-8")] == []
+
+
 def test_no_folder_hides_a_package_of_the_same_name() -> None:
     assert not (PROJECT / "docker" / "__init__.py").exists()
     assert list((PROJECT / "tests").rglob("__init__.py")) == []
+
+
+def test_folders_of_tests_contain_only_tests() -> None:
+    """Builders of inputs, harnesses and oracles have folders of their own."""
+    other_folders = {"builders", "harness", "oracles"}
+    strays = [
+        path.relative_to(PROJECT / "tests").as_posix()
+        for path in (PROJECT / "tests").rglob("*.py")
+        if not path.name.startswith("test_") and path.name != "conftest.py" and not other_folders & set(path.parts)
+    ]
+
+    assert strays == ["toy_system.py"]
+
+
+def test_the_definitions_file_only_wires() -> None:
+    lines = (PROJECT / "pipeline_assets" / "code_location.py").read_text(encoding="utf-8").splitlines()
+
+    assert len(lines) <= 66
 
 
 def test_benchmarks_import_existing_names() -> None:

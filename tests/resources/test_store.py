@@ -67,6 +67,7 @@ def test_config_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     assert (settings.engine, settings.workers, settings.worker_bytes) == ("ray", 8, 1000 << 20)
     assert by_config.provenance()["engine"] == "ray"
     assert (shared.settings.engine, shared.settings.worker_bytes) == ("local", 100 << 20)
+    assert make_run(Store(workers=0), tries=2).settings.workers == 0
 
 
 def test_ray_without_its_extra_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +136,11 @@ def test_wrong_launchpad_value_fails_the_step_in_one_line(
     failure = event.step_failure_data.user_failure_data
     assert failure is not None
     assert failure.description == f"the resource `{resource}`: `{name}` must be {rule}; correct it"
+
+
+@pytest.mark.parametrize("field", ["zstd_level", "start_method", "log_every_s"])
+def test_settings_of_the_environment_alone_are_not_config_fields(field: str) -> None:
+    assert field not in Store.model_fields
 
 
 def test_launcher_is_selected_by_config_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from nemotron_build import write_nemotron
 import resources.store
 from pipeline_assets.build import drive
 from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, load_encoder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.systems.registry import SYSTEMS
@@ -33,6 +34,13 @@ def test_run_checks_the_hash_of_the_tokenizer(tmp_path: Path, monkeypatch: pytes
 
     with pytest.raises(InputError, match="sha256"):
         Store().make_run(tmp_path, Hub().files(tmp_path), Tokenizer(), Launcher())
+
+
+def test_ui_shows_the_tokenizer_with_its_digest(tmp_path: Path) -> None:
+    tokenizer = (build_definitions(tmp_path).resources or {})["tokenizer"]
+
+    assert isinstance(tokenizer, Tokenizer)
+    assert (tokenizer.family, len(tokenizer.sha256)) == ("o200k_harmony", 64)
 
 
 def write_other_tokenizer(folder: Path) -> Tokenizer:
