@@ -140,13 +140,17 @@ def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
 def test_arguments_are_checked_by_type_before_any_work(demo_root: Path, tmp_path: Path) -> None:
     train = open_folder(str(demo_root / V1 / "train"))
     wrong: list[tuple[Callable[..., object], dict[str, object], str]] = [
+        (run, {"replace": "no"}, "replace: must be True or False, got 'no'"),
         (run, {"replace": 1}, "replace: must be True or False, got 1"),
         (run, {"workers": True}, "workers: must be an integer, got True"),
+        (run, {"workers": 1.5}, "workers: must be an integer, got 1.5"),
+        (run, {"workers": "2"}, "workers: must be an integer, got '2'"),
         (run, {"workers": -1}, "workers: must be an integer >= 0, got -1"),
         (run, {"data": None}, "data: must be a path or text, got None"),
         (run, {"recipe": 5}, "recipe: must be a path or text, got 5"),
         (run, {"data": ""}, "data: must not be empty"),
         (open_folder, {"folder": 5}, "folder: must be a path or text, got 5"),
+        (open_folder, {"folder": ""}, "folder: must not be empty"),
         (open_folder, {"folder": "a\0b"}, "folder: must not have a NUL character"),
         (open_folder, {"folder": Path("a\0b")}, "folder: must not have a NUL character"),
         (train.trace, {"row": True}, "row: must be an integer or None, got True"),

@@ -39,16 +39,16 @@ def read_only_folder(tmp_path: Path) -> Iterator[Path]:
 def test_read_only_folder_is_one_line(
     corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, read_only_folder: Path
 ) -> None:
-    run = ("run", recipe_in(), "--data", read_only_folder / "data")
+    run, lines = ("run", recipe_in(), "--data", read_only_folder / "data"), list[str]()
 
     for words in (run, ("smoke", "--out-dir", read_only_folder / "out")):
         result = corpusmill(*words, env={"HF_ENDPOINT": demo_hub.endpoint})
 
         assert result.returncode == 1
-        line = only_line(result)
-        assert line.startswith(f"{read_only_folder}")
-        assert ": writing is not allowed; grant write permission, or choose another folder" in line
+        lines.append(only_line(result))
         assert list(read_only_folder.iterdir()) == []
+    message = "writing is not allowed; grant write permission, or choose another folder"
+    assert message in lines[0] and lines[1] == f"{read_only_folder}: {message}"
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -151,15 +151,23 @@ def test_run_prints_one_line_per_artifact_and_details_only_if_verbose(corpusmill
     assert words == ["current", "built", "built", "built"]
     assert "sha256:" not in plain.stdout and "check " not in plain.stderr
     assert run()[0] == ["current"] * 4
-    rows = json.loads(run("--json")[1].stdout)
-    assert [(row["artifact"], row["partition"], row["state"]) for row in rows[:3]] == [
-        (f"stage_a/{step}", "notes", "current") for step in ("raw", "normalized", "filtered")
-    ]
     shutil.rmtree(steps[0])
     _, verbose = run("--verbose")
     assert all("  sha256:" in line for line in verbose.stdout.splitlines())
     assert "check mixed/notes: ledger_adds_up: passed" in verbose.stderr
     assert "pages_add_up" not in verbose.stderr, "checks of Wikipedia extractions do not run for other sources"
+
+
+def test_json_of_a_run_lists_each_artifact_with_its_partition(corpusmill: Corpusmill, demo_root: Path) -> None:
+    rows = json.loads(corpusmill("run", "healing_text_v1", "--data", demo_root, "--json").stdout)
+
+    assert [(row["artifact"], row["partition"], row["state"]) for row in rows] == [
+        ("healing/fineweb_edu_snapshot", None, "current"),
+        ("healing/healing_text_manifest", None, "current"),
+        ("healing/megatron_split", "train", "current"),
+        ("healing/megatron_split", "valid", "current"),
+        ("healing/megatron_dataset", None, "current"),
+    ]
 
 
 @pytest.mark.parametrize("value", ["2147483649", pytest.param("9" * 5000, id="5,000 digits")])

@@ -14,10 +14,11 @@ from pipeline_assets.systems.stage_a import StageARecipe
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a text with three near duplicates, one with an odd id, and a unique text."""
+    """Build a text with seven near duplicates, one with an odd id, and a unique text."""
     root = tmp_path_factory.mktemp("groups")
     text = numbered(0, 40)
-    texts = {"kept": text, "two\nlines": f"{text} end", "copy": f"{text} End!", "other": f"{text} other"}
+    texts = {"kept": text, "two\nlines": f"{text} end", "copy": f"{text} End!"}
+    texts |= {f"copy-{number}": f"{text} end{number}" for number in range(5)}
     rows = [{"text": text, "key": key} for key, text in (texts | {"alone": numbered(900, 40)}).items()]
     content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", rows)]}
     with_dedup(content)
@@ -26,10 +27,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_requested_document_is_the_first_of_the_dropped_ones(root: Path, corpusmill: Corpusmill) -> None:
-    lines = corpusmill("dedup", "show", "other", "--data", root).stdout.splitlines()
+    lines = corpusmill("dedup", "show", "copy-4", "--data", root).stdout.splitlines()
 
     documents = [line.partition("  (")[0] for line in lines if line.startswith(("kept", "near duplicate"))]
-    assert documents[:3] == ["kept  kept", "near duplicate  other", "near duplicate  two⏎lines"]
+    assert documents[:3] == ["kept  kept", "near duplicate  copy-4", "near duplicate  two⏎lines"]
+    assert len(documents) == 6 and lines[-1] == "and 2 more (--all)"
 
 
 def test_id_of_two_lines_is_printed_in_one_and_a_unique_document_as_kept(root: Path, corpusmill: Corpusmill) -> None:
@@ -49,7 +51,7 @@ def test_group_is_printed_if_a_source_is_missing(root: Path, tmp_path: Path, cor
     assert (result.returncode, lines[:2], lines[3:5]) == (
         0,
         [
-            f"{step(tmp_path, 'deduplicated', 'mixed')}: 4 duplicates, one is kept",
+            f"{step(tmp_path, 'deduplicated', 'mixed')}: 8 duplicates, one is kept",
             "kept  kept  (notes, shards/00000.jsonl.zst row 0)",
         ],
         [

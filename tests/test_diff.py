@@ -10,7 +10,7 @@ from command_results import Corpusmill, Result, refused
 from demo_variants import V1, find_snapshot
 from demo_variants import build as build_healing
 from demo_variants import write_recipe as write_healing_recipe
-from stage_a_build import build, notes_recipe, step
+from stage_a_build import build, local_source, notes_recipe, parse_recipe, step
 from stage_a_sources import sentence
 
 
@@ -142,3 +142,16 @@ def test_changed_source_is_compared_by_documents_and_files(
     changed, added = lines_between(files, "files read")
     assert changed.startswith("1.jsonl: sha256:") and "none" not in changed
     assert added.startswith("2.jsonl: none → sha256:")
+
+
+def test_id_of_two_lines_is_printed_in_one(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    for name in "ab":
+        row = {"text": f"Text {name}.", "key": "two\nlines"}
+        build(parse_recipe(local_source(tmp_path / name, "notes", [row])), tmp_path / name)
+
+    result = corpusmill("diff", *(step(tmp_path / name, "normalized", "notes") for name in "ab"))
+
+    assert lines_between(result, "documents")[2:] == [
+        "1 document in both: two⏎lines",
+        "1 document in both, with different texts: two⏎lines",
+    ]

@@ -14,8 +14,11 @@ from own_steps import DECIDES, build_step, write_step
 from stage_a_build import build, local_source, parse_recipe, step
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
+from pipeline_assets.commands.dropped import _locate_rows
+from pipeline_assets.corpus.dropped_rows import DroppedRow
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.lineage import Lineage
 
 LEAK = "the tide turns at noon and the boats come home to the old stone quay"
 
@@ -97,6 +100,19 @@ def test_document_rejected_by_a_custom_step_is_listed_by_source_row(corpusmill: 
         f"step_failed  my_filter.py:15: ZeroDivisionError: division by zero  note-1  {file}#{at}, line 2 (byte {at})",
         "    error here",
     ]
+
+
+def test_reject_of_an_unknown_input_has_no_id_and_no_text(tmp_path: Path) -> None:
+    sources = [local_source(tmp_path, name, [{"text": f"{name} {LEAK}", "key": name}]) for name in ("notes", "pages")]
+    write_quiz(tmp_path / "quiz", ["a question that nobody asks in this small corpus of two texts"])
+    sections: dict[str, Any] = {}
+    with_decontamination(sections, str(tmp_path / "quiz"))
+    root = tmp_path / "data"
+    build(parse_recipe(*sources, **sections), root)
+    corpus = open_artifact(step(root, "decontaminated", "mixed"))
+    reject = DroppedRow("killed_worker", "", "shards/00000.jsonl.zst", 0)
+
+    assert [*_locate_rows(corpus, [reject], Lineage(root), True)] == [(reject, "shards/00000.jsonl.zst row 0", None)]
 
 
 def test_reason_and_limit_select_rows_and_the_rest_is_counted(corpusmill: Corpusmill, root: Path) -> None:

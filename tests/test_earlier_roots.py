@@ -96,7 +96,9 @@ EXPECTED = {
         (24, 63, "336,268"), f"{SUBSET_ROWS} 99,838 bytes", [TALK, "asked     1 + 2?"]
     ),
     ("2026-11-27", "chat_template"): Expected(
-        (3, 4, "16,091"), f"{SUM_ROWS} 16,091 bytes", [SUM, "tokens    39, 1 com"]
+        (3, 4, "16,091"),
+        f"{SUM_ROWS} 16,091 bytes",
+        [SUM, "tokens    39, 1 completion tokens"],
     ),
     ("2026-11-27.2", "chat_template"): Expected(
         (3, 4, "16,090"), f"{SUM_ROWS} 16,090 bytes", [SUM, "asked     0 + 1?"]

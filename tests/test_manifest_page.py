@@ -129,6 +129,16 @@ def test_a_folder_without_artifacts_is_not_called_intact(tmp_path: Path) -> None
     assert result.stderr == f"{tmp_path}/missing: no artifact found\n"
 
 
+def test_the_verifier_prints_a_line_for_each_artifact(intact_roots: Path) -> None:
+    assert run_verifier(intact_roots / "healing").stdout.splitlines() == [
+        "intact  corpora/pages/6b78669d5c60306215ced997013432636ad93a75",
+        "intact  selections/pages_v1",
+        "intact  megatron/pages_v1",
+        "intact  megatron/pages_v1/train",
+        "intact  megatron/pages_v1/valid",
+    ]
+
+
 def test_content_hashes_of_parquet_match_the_manifests(intact_roots: Path) -> None:
     expected = {
         str(folder / file["path"]): file["content_sha256"]
@@ -270,11 +280,13 @@ def test_a_swapped_upstream_and_swapped_members_are_found(copy_root: Callable[[s
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "tokens.idx", "documents.parquet", "rejects.jsonl.zst"])
-def test_replaced_and_swapped_files_are_named(copy_root: Callable[[str], Path], name: str) -> None:
+def test_deleted_replaced_and_swapped_files_are_named(copy_root: Callable[[str], Path], name: str) -> None:
     root = copy_root("healing")
     path = root / SPLIT / name
     size, sealed = path.stat().st_size, hash_file(path)
 
+    path.unlink()
+    assert find_damage(root) == {SPLIT: [f"{name}: missing, expected a listed file"]}
     path.write_bytes(b"PAR1")
     shorter = [f"size of tokens.bin: 4, expected {size}"] * (name == "tokens.bin")  # according to the index
     assert find_damage(root) == {SPLIT: [f"{name}: [4, '{hash_file(path)}'], expected [{size}, '{sealed}']", *shorter]}

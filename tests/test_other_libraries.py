@@ -105,16 +105,20 @@ def corpora(demo_root: Path, tmp_path_factory: pytest.TempPathFactory, planted: 
         for name in ("normalized", "filtered", "deduplicated", "decontaminated")
     }
     snapshot = group_by_source(open_artifact(find_snapshot(demo_root)))
-    return {**demo, "with a snapshot": snapshot | demo["normalized"], "planted": planted}
+    both = snapshot | demo["normalized"]
+    return {**demo, "snapshot": snapshot, "snapshot and normalized": both, "planted": planted}
 
 
-@pytest.mark.parametrize("kind", ["with a snapshot", "filtered", "deduplicated", "decontaminated", "planted"])
+KINDS = ("snapshot", "normalized", "snapshot and normalized", "filtered", "deduplicated", "decontaminated", "planted")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reader", READERS)
 def test_corpora_have_their_rows_and_types_in_any_order_of_sources(
     reader: str, kind: str, corpora: Corpora, tmp_path: Path
 ) -> None:
     names = list(corpora[kind])
-    assert len(names) == {"with a snapshot": 6, "planted": len(PLANTED)}.get(kind, 5)
+    assert len(names) == {"snapshot": 1, "snapshot and normalized": 6, "planted": len(PLANTED)}.get(kind, 5)
 
     for start in range(len(names)):
         paths = [path for name in names[start:] + names[:start] for path in corpora[kind][name]]

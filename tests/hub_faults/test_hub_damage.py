@@ -126,9 +126,10 @@ def test_an_unreadable_response_is_requested_again_and_then_one_error(
         assert message.startswith(f"maker/pages on {proxied.endpoint}: {problem}")
         assert message.endswith("; run the same command later; if the error persists, check the server at HF_ENDPOINT")
     assert list(tmp_path.rglob("listings/*")) == []
-    for request in requests.values():
+    expected = {commit: HubFiles(tmp_path / "other", proxied.endpoint).list_files(DATASET, commit), "main": commit}
+    for revision, request in requests.items():
         proxied.first = [json_page(body)]
-        assert request()
+        assert request() == expected[revision]
 
 
 @pytest.mark.parametrize("header", ["-1", "nan", "Wed, 21 Oct 2099 07:28:00 GMT"])

@@ -62,10 +62,12 @@ def test_range_is_answered_according_to_the_rfc(
     assert (answer[0], answer[1].get("Content-Range"), answer[2]) == (status, content_range, body)
 
 
-def test_storage_answers_404_to_a_stale_digest(hub: FaultyHub) -> None:
+def test_storage_answers_ranges_and_404_to_a_stale_digest(hub: FaultyHub) -> None:
     location = send_request(f"{hub.endpoint}/datasets/{REPO}/resolve/main/data/archive.zst", "HEAD")[1]["Location"]
 
     assert send_request(location, headers={"Range": "bytes=1-3"})[2] == b"\x01\x02\x03"
+    status, headers, _ = send_request(location, headers={"Range": "bytes=4096-4999"})
+    assert (status, headers["Content-Range"]) == (416, "bytes */4096")
     assert send_request(location.replace(hashlib.sha256(ARCHIVE).hexdigest(), "0" * 64))[0] == 404
 
 

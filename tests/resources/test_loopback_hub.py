@@ -24,12 +24,13 @@ def test_repo_info_has_commit_sizes_and_digests_without_a_download(api: HfApi, h
     plain = api.repo_info(REPO, repo_type="dataset", revision=COMMIT)
 
     assert (info.id, info.sha, info.private, info.gated) == (REPO, COMMIT, False, False)
-    sizes = {"README.md": 10, "data/archive.zst": 4096, "data/notes/ab.txt": 2}
-    assert {file.rfilename: file.size for file in info.siblings} == sizes
+    sizes = [("README.md", 10), ("data/archive.zst", 4096), ("data/notes/ab.txt", 2)]
+    assert [(file.rfilename, file.size) for file in info.siblings] == sizes
     assert [file.lfs and file.lfs.sha256 for file in info.siblings] == [None, hashlib.sha256(ARCHIVE).hexdigest(), None]
     assert info.siblings[1].lfs.pointer_size == 129
     assert {request.origin for request in hub.requests} == {"hub"}
-    assert {(file.rfilename, file.size, file.lfs) for file in plain.siblings} == {(name, None, None) for name in sizes}
+    assert [file.rfilename for file in plain.siblings] == [name for name, _ in sizes]
+    assert {(file.size, file.lfs) for file in plain.siblings} == {(None, None)}
 
 
 def test_recursive_tree_lists_folders_and_files_over_several_pages(repo: Path, tmp_path: Path) -> None:
@@ -99,6 +100,7 @@ def test_model_is_listed_and_downloaded_at_its_commit_and_read_only(repo: Path, 
     (model / "original").mkdir(parents=True)
     for name, content in contents.items():
         (model / name).write_bytes(content)
+    (tmp_path / "hub/models" / REPO).mkdir()  # named like the dataset, which it must not change
 
     with FaultyHub(tmp_path / "hub", writable=True, token="hf_any") as hub:
         before, api = hub.commits(), HfApi(endpoint=hub.endpoint, token="hf_any")
@@ -106,8 +108,8 @@ def test_model_is_listed_and_downloaded_at_its_commit_and_read_only(repo: Path, 
         info = api.model_info("maker/tiny", revision=commit, files_metadata=True)
         folder = Path(api.snapshot_download("maker/tiny", revision=commit, cache_dir=tmp_path / "cache"))
         with pytest.raises(HfHubHTTPError, match="404"):
-            api.upload_file(path_or_fileobj=b"{}", path_in_repo="config.json", repo_id="maker/tiny")
-        assert hub.commits() == before
+            api.upload_file(path_or_fileobj=b"{}", path_in_repo="config.json", repo_id=REPO)
+        assert hub.commits() == before and before[REPO] == COMMIT
 
     assert (info.id, info.sha, folder.name) == ("maker/tiny", commit, commit)
     assert [(file.rfilename, file.size, file.lfs is None) for file in info.siblings] == [

@@ -23,11 +23,17 @@ def test_errors_of_stage2_options_name_the_option(tmp_path: Path, typed: Corpusm
         ("raw --output HERE", "HERE: output file is a folder; name a file"),
         ("filter --output-path HERE", "HERE: output file is a folder; name a file"),
         (
-            "raw --output a.txt",
+            "raw --output HERE/a.txt",
             "--output: must end with .jsonl, .ndjson, .ndjsonl, .json, compressed or not, got a.txt",
         ),
-        ("raw --output 日本.ndjsonl", "日本.ndjsonl: the file names the source, so its name must contain an ASCII"),
-        ("filter --output-path a.json.gz", "--output-path: must end with .txt, .md, compressed or not, got a.json.gz"),
+        (
+            "raw --output HERE/日本.ndjsonl",
+            "日本.ndjsonl: the file names the source, so its name must contain an ASCII",
+        ),
+        (
+            "filter --output-path HERE/a.jsonl.gz",
+            "--output-path: must end with .txt, .md, compressed or not, got a.jsonl.gz",
+        ),
     ],
 )
 def test_a_wrong_output_file_is_refused_before_a_read(
