@@ -1,5 +1,6 @@
 """Small Nemotron rows with a recipe and an origin."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -58,6 +59,14 @@ def called(*arguments: object, name: str = "lookup") -> dict[str, object]:
 
 def reply(content: object) -> dict[str, object]:
     return {"role": "tool", "content": content}
+
+
+def as_text(messages: list[dict[str, Any]]) -> list[str]:
+    """Return each message as JSON text, with its calls as JSON text in it."""
+    return [
+        json.dumps(message | ({"tool_calls": json.dumps(message["tool_calls"])} if "tool_calls" in message else {}))
+        for message in messages
+    ]
 
 
 def rows_recipe(**changes: Any) -> RowsRecipe:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from nemotron_rows import LOOKUP, called, encoder, reply
+from nemotron_rows import LOOKUP, as_text, called, encoder, reply
 from tiny_scoring import save_whole_model
 
 from pipeline_assets.build.run import Run
@@ -38,22 +38,14 @@ def sha256(text: str) -> str:
 def build_chats() -> list[dict[str, Any]]:
     """Return a row of each form, named after it, each with its own question."""
     talk = [question("Sum, as text?"), called({"word": "sum"}), reply("four"), LONG]
-    as_text = [
-        json.dumps(message | ({"tool_calls": json.dumps(message["tool_calls"])} if "tool_calls" in message else {}))
-        for message in talk
-    ]
     tool = {"id": "lookup", "description": "Looks a word up.", "inputSchema": {"jsonSchema": SCHEMA}}
     turns = [question("First turn?"), LONG, question("And then?"), LONG]
     withheld = {"role": "user", "content": None}
     blocks = "Mend it. Put your thoughts in <think>, and the patch in <solution>."
     return [
-        {"uuid": "text", "messages": as_text, "tools": json.dumps([LOOKUP])},
+        {"uuid": "text", "messages": as_text(talk), "tools": json.dumps([LOOKUP])},
         {"uuid": "schema", "messages": [question("Sum, by schema?"), *talk[1:]], "tools": [tool]},
-        {
-            "uuid": "off",
-            "messages": [question("No thoughts?"), LONG],
-            "chat_template_kwargs": {"enable_thinking": False},
-        },
+        {"uuid": "off", "messages": [question("No thoughts?"), LONG], "chat_template_kwargs": {"thinking": False}},
         {"uuid": "turns", "messages": turns, "metadata": {"train_turns": [False, False, False, True]}},
         {"uuid": "few", "messages": turns, "metadata": {"train_turns": [False, True]}},
         {"uuid": "restored", "messages": [withheld, LONG], "metadata": {"seed_prompt_sha256": sha256("Which seed?")}},
@@ -104,16 +96,9 @@ def read_rows(artifact: Artifact, pattern: str) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for rows in tables for row in rows}
 
 
-KEPT = {
-    "text": "assistant_all/1 analysis=true calls=true",
-    "schema": "assistant_all/1 analysis=true calls=true",
-    "off": "assistant_all/1 analysis=true calls=true",
-    "turns": "assistant_turns/1 messages=4,5",
-    "restored": "assistant_all/1 analysis=true calls=true",
-    "blocks": "assistant_all/1 analysis=true calls=true",
-    "latex": "assistant_all/1 analysis=true calls=true",
-    "loop": "assistant_all/1 analysis=true calls=true",
-}
+DEFAULT_RULE = "assistant_all/1 analysis=true calls=true"
+KEPT = dict.fromkeys(("text", "schema", "off", "restored", "blocks", "latex", "loop"), DEFAULT_RULE)
+KEPT["turns"] = "assistant_turns/1 messages=4,5"
 
 
 def test_each_form_is_counted_in_the_inventory_and_in_the_rows(built: dict[str, Artifact]) -> None:

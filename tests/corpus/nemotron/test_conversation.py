@@ -25,44 +25,24 @@ CALL = "<|start|>assistant to=functions.lookup<|channel|>commentary <|constrain|
 REPLY = "<|start|>functions.lookup to=assistant<|channel|>commentary<|message|>"
 
 
-CALLS = called({})["tool_calls"]
 BOTH = {**called({}), "content": "Let me look.", "reasoning_content": "Look it up."}
+
+
+BEFORE_CALLS = "<|start|>assistant<|channel|>commentary<|message|>Let me look.<|end|>"
 
 
 @pytest.mark.parametrize(
     ("messages", "text"),
     [
-        pytest.param([ANSWER], f"{FINAL}4<|return|>", id="an answer is on the final channel"),
-        pytest.param(
-            [{**ANSWER, "reasoning_content": "Count."}],
-            f"{ANALYSIS}Count.<|end|>{FINAL}4<|return|>",
-            id="reasoning comes before its answer on the analysis channel",
-        ),
-        pytest.param(
-            [called('{"word":  "sum"}'), reply("4"), ANSWER],
-            f'{CALL}{{"word":  "sum"}}<|call|>{REPLY}4<|end|>{FINAL}4<|return|>',
-            id="arguments that are text are unchanged",
-        ),
-        pytest.param(
-            [called({"z": "é", "a": 0.0012}), reply({"b": [1], "a": None})],
-            f'{CALL}{{"a": 0.0012, "z": "é"}}<|call|>{REPLY}{{"a": null, "b": [1]}}<|end|>',
-            id="objects become JSON with sorted keys",
-        ),
-        pytest.param([called(None)], f"{CALL}{{}}<|call|>", id="null arguments are an empty object"),
-        pytest.param([called("")], f"{CALL}{{}}<|call|>", id="empty arguments are an empty object"),
-        pytest.param([{"role": "assistant", "tool_calls": CALLS}], f"{CALL}{{}}<|call|>", id="calls need no content"),
-        pytest.param([{**called({}), "content": None}], f"{CALL}{{}}<|call|>", id="calls need no content but null"),
-        pytest.param(
-            [BOTH],
-            f"{ANALYSIS}Look it up.<|end|><|start|>assistant<|channel|>commentary<|message|>Let me look.<|end|>"
-            f"{CALL}{{}}<|call|>",
-            id="content before calls is on the commentary channel",
-        ),
-        pytest.param(
-            [called("1", "2"), reply("one"), reply("two")],
-            f"{CALL}1<|call|>{CALL}2<|call|>{REPLY}one<|end|>{REPLY}two<|end|>",
-            id="several calls of one message are messages of their own",
-        ),
+        ([{**ANSWER, "reasoning_content": "Count."}], f"{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"),
+        ([called('{"word":  "sum"}'), reply("4")], f'{CALL}{{"word":  "sum"}}<|call|>{REPLY}4<|end|>'),
+        ([called({"z": "é", "a": 0.0012})], f'{CALL}{{"a": 0.0012, "z": "é"}}<|call|>'),
+        ([called("1"), reply({"b": [1], "a": None})], f'{CALL}1<|call|>{REPLY}{{"a": null, "b": [1]}}<|end|>'),
+        ([called(None)], f"{CALL}{{}}<|call|>"),
+        ([called("")], f"{CALL}{{}}<|call|>"),
+        ([{**called({}), "content": None}], f"{CALL}{{}}<|call|>"),
+        ([BOTH], f"{ANALYSIS}Look it up.<|end|>{BEFORE_CALLS}{CALL}{{}}<|call|>"),
+        ([called("1", "2"), reply("a"), reply("b")], f"{CALL}1<|call|>{CALL}2<|call|>{REPLY}a<|end|>{REPLY}b<|end|>"),
     ],
 )
 def test_each_form_of_messages_has_its_text(messages: list[dict[str, object]], text: str) -> None:
@@ -101,17 +81,6 @@ def test_later_system_message_keeps_its_place() -> None:
     assert text.split("<|start|>")[3] == "developer<|message|># Instructions\n\nBe brief.<|end|>"
 
 
-def test_replies_name_their_tools_with_and_without_ids() -> None:
-    calls = {"role": "assistant", "tool_calls": [*CALLS, *called({}, name="b")["tool_calls"]]}
-    calls["tool_calls"][1]["id"] = "call_1"
-    b_reply, lookup_reply = {"role": "tool", "content": "b"}, {"role": "tool", "content": "l", "tool_call_id": "call_0"}
-
-    text = to_text(QUESTION, calls, b_reply, lookup_reply, ANSWER)
-
-    assert "functions.b to=assistant<|channel|>commentary<|message|>b<|end|>" in text
-    assert "functions.lookup to=assistant<|channel|>commentary<|message|>l<|end|>" in text
-
-
 @pytest.mark.parametrize(("result", "written"), [([], "[]"), ({}, "{}"), (0, "0"), (False, "false"), (None, "")])
 def test_empty_results_of_a_tool_are_written(result: object, written: str) -> None:
     text = to_text(QUESTION, called({}), reply(result), ANSWER)
@@ -128,10 +97,6 @@ def test_an_answer_without_content_and_calls_is_malformed(nothing: dict[str, obj
 
     assert [reject.reason for reject in rejects] == ["malformed_message"] * 2
     assert [reject.detail for reject in rejects] == ["message 1, of the assistant, has no content"] * 2
-
-
-def test_answer_with_empty_text_is_kept() -> None:
-    assert to_text(QUESTION, {**ANSWER, "content": ""}).endswith("final<|message|><|return|>")
 
 
 def test_harmony_text_is_kept_unchanged() -> None:
@@ -154,9 +119,6 @@ def test_text_other_than_harmony_is_flagged_or_dropped() -> None:
     assert reason == "invalid_harmony" and detail.startswith("message_not_closed")
 
 
-PROOF = {"problem": "Prove it.", "formal_statement": "theorem a : True := by sorry", "lean_header": "import Mathlib"}
-
-
 def test_a_proof_that_is_harmony_text_has_no_task() -> None:
     row = {"problem": "?", "formal_statement": "!", "text": "<|start|>user<|message|>Hi<|end|>"}
 
@@ -168,7 +130,9 @@ def test_a_proof_that_is_harmony_text_has_no_task() -> None:
     [({"formal_statement": None}, "no_formal_statement"), ({"problem": ""}, "no_problem")],
 )
 def test_proof_with_a_missing_part_is_a_reject(changes: dict[str, object], reason: str) -> None:
-    assert reason_for({**PROOF, **changes, "messages": []}, origin=PROOFS) == reason
+    proof = {"problem": "Prove it.", "formal_statement": "theorem a : True := by sorry", "messages": []}
+
+    assert reason_for(proof | changes, origin=PROOFS) == reason
 
 
 @pytest.mark.parametrize(
@@ -181,7 +145,6 @@ def test_proof_with_a_missing_part_is_a_reject(changes: dict[str, object], reaso
         ({"messages": [{"role": "user", "content": None}, ANSWER]}, "malformed_message"),
         ({"text": {"a": 1}}, "wrong_type"),
         ({"messages": [{"role": "narrator", "content": ""}]}, "unknown_role"),
-        ({"messages": [{"role": None, "content": ""}]}, "unknown_role"),
         ({"messages": [{"role": ["user"], "content": ""}]}, "unknown_role"),
         ({"messages": [{"role": "user", "content": "a<|start|>b"}]}, "control_tokens_in_content"),
         ({"messages": [{"role": "user", "content": {"a": "<|end|>"}}]}, "control_tokens_in_content"),
@@ -190,7 +153,6 @@ def test_proof_with_a_missing_part_is_a_reject(changes: dict[str, object], reaso
         ({"messages": [QUESTION, ANSWER], "tools": ["\ud800"]}, "lone_surrogate"),
         ({"messages": [QUESTION, called({}, name="look up")]}, "invalid_header_field"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": {"id": 1}}]}, "malformed_tool_call"),
-        ({"messages": [QUESTION, {"role": "assistant", "tool_calls": 7}]}, "malformed_tool_call"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": [{"id": 1}]}]}, "malformed_tool_call"),
         ({"messages": [QUESTION, reply("4")]}, "reply_without_call"),
         ({"messages": [QUESTION, {"role": "tool", "name": 4}]}, "malformed_message"),

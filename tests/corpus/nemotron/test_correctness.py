@@ -29,25 +29,11 @@ MAX = 2**31 - 1
             evaluations(low_with_tool=(6, 7), high_no_tool=(5, 7), high_with_tool=(1, 8)),
             (0.8571, 0.7143, 7, 6, "low_with_tool", "medium"),
         ),
-        (
-            evaluations(high_with_tool=(0, 0), low_no_tool=(0, 8)),
-            (0.0, None, 8, 0, "low_no_tool", "unsolved"),
-        ),
+        (evaluations(high_with_tool=(0, 0), low_no_tool=(0, 8)), (0.0, None, 8, 0, "low_no_tool", "unsolved")),
         (evaluations(high_with_tool=(0, 0)), (None,) * 6),
-        (
-            {"reason_low_no_tool": {"count": "8", "pass": "7", "accuracy": "0.875"}},
-            (0.875, None, 8, 7, "low_no_tool", "easy"),
-        ),
+        ({"reason_low_no_tool": {"count": "8", "pass": "7"}}, (0.875, None, 8, 7, "low_no_tool", "easy")),
         ({"reason_low_no_tool": {"count": MAX, "pass": MAX}}, (1.0, None, MAX, MAX, "low_no_tool", "easy")),
         ({"reason_high_no_tool": {"accuracy": "0.71428"}}, (0.7143, 0.7143, None, None, "high_no_tool", None)),
-    ],
-    ids=[
-        "the best condition sets all",
-        "without attempts",
-        "nothing",
-        "numbers as text",
-        "a count of int32",
-        "an accuracy alone",
     ],
 )
 def test_best_condition_sets_all_but_the_solved_bin(metadata: dict[str, object], columns: tuple[object, ...]) -> None:
@@ -64,18 +50,12 @@ def test_first_of_equal_conditions_is_the_best() -> None:
 @pytest.mark.parametrize(
     "condition",
     [
-        {"count": 8, "pass": 9},
+        *({"count": 8, "pass": passed} for passed in (9, -1, None, True)),
         {"count": 2**31, "pass": 2**31},
-        {"count": 8, "pass": -1},
-        {"count": 8, "pass": None},
-        {"count": 8, "pass": True},
         {"count": "eight", "pass": 1},
         {"count": 0, "pass": None, "accuracy": 0.5},
-        {"accuracy": "nan"},
-        {"accuracy": 1.5},
-        {"accuracy": 10**400},
-        [8, 7],
-        None,
+        *({"accuracy": accuracy} for accuracy in ("nan", 1.5, 10**400)),
+        *([8, 7], None),
     ],
 )
 def test_invalid_condition_is_ignored(condition: object) -> None:

@@ -79,47 +79,35 @@ def test_unusable_rows_are_dropped_with_their_reason(tmp_path: Path) -> None:
     artifact = build(tmp_path, {"low": rows})["nemotron/deduplicated/maths/low"]
 
     assert [row["id"] for row in read_rows(artifact)] == ["right", "long"]
-    assert read_dropped(artifact) == [
-        ("invalid", "invalid_harmony"),
-        ("empty", "no_completion"),
-        ("short", "no_completion"),
-        ("wrong", "malformed_tool_call"),
-    ]
+    reasons = {"invalid": "invalid_harmony", "empty": "no_completion", "short": "no_completion"}
+    assert read_dropped(artifact) == [*reasons.items(), ("wrong", "malformed_tool_call")]
     ledger = artifact.manifest.identity.counts["ledger"]
     assert (ledger["in"], ledger["out"], ledger["rejected"]) == (6, 2, {})
     assert ledger["dropped"] == {"invalid_harmony": 1, "malformed_tool_call": 1, "no_completion": 2}
 
 
-def test_repeated_text_is_dropped_with_or_without_our_system_message(
-    tmp_path: Path,
-) -> None:
-    first = build(tmp_path / "a", {"low": [qa_row(PROBLEM, uuid="one")]}, near=None)
-    [rendered] = read_rows(first["nemotron/normalized_shards/maths/low"])
-    text = rendered["text"][rendered["text"].index("<|start|>user") :]
+def test_repeated_text_is_dropped_with_or_without_our_system_message(tmp_path: Path) -> None:
+    rows = [qa_row(PROBLEM, uuid=name) for name in ("one", "two")]
+    [rendered] = read_rows(build(tmp_path / "a", {"low": rows[:1]}, near=None)["nemotron/normalized_shards/maths/low"])
+    bare = {"text": rendered["text"][rendered["text"].index("<|start|>user") :], "uuid": "bare"}
 
-    artifact = build(
-        tmp_path / "b",
-        {"low": [qa_row(PROBLEM, uuid="one"), qa_row(PROBLEM, uuid="two"), {"text": text, "uuid": "bare"}]},
-        near=None,
-    )["nemotron/deduplicated/maths/low"]
+    artifact = build(tmp_path / "b", {"low": [*rows, bare]}, near=None)["nemotron/deduplicated/maths/low"]
 
     assert [(row["id"], row["quality_is_duplicate"]) for row in read_rows(artifact)] == [("one", False)]
     assert read_dropped(artifact) == [("two", "duplicate_text"), ("bare", "duplicate_text")]
 
 
 def test_only_our_system_message_is_removed_before_comparison() -> None:
-    assert remove_system_message("<|start|>system<|message|>a<|end|>b", ["<|start|>system<|message|>a<|end|>"]) == "b"
-    assert remove_system_message(
-        "<|start|>system<|message|>c<|end|>b", ["<|start|>system<|message|>a<|end|>"]
-    ).endswith("b")
+    ours, other = ("<|start|>system<|message|>a<|end|>", "<|start|>system<|message|>c<|end|>")
+
+    assert remove_system_message(f"{ours}b", [ours]) == "b"
+    assert remove_system_message(f"{other}b", [ours]).endswith("b")
     assert remove_system_message("text", []) == "text"
 
 
 def test_problem_in_two_splits_is_a_duplicate_only_in_dataset_scope(tmp_path: Path) -> None:
-    rows = {
-        "low": [qa_row(PROBLEM, "A first answer, which has more words than the least.", uuid="l")],
-        "high": [qa_row(ALIKE, uuid="h")],
-    }
+    first = qa_row(PROBLEM, "A first answer, which has more words than the least.", uuid="l")
+    rows = {"low": [first], "high": [qa_row(ALIKE, uuid="h")]}
 
     apart, together = (build(tmp_path / scope, rows, scope=scope) for scope in ("split", "dataset"))
 
@@ -212,20 +200,16 @@ def test_rows_keep_their_columns_and_their_order(tmp_path: Path) -> None:
     before, after = (read_rows(built[f"nemotron/{kind}/maths/low"]) for kind in ("normalized_shards", "deduplicated"))
     assert pq.read_schema(next((built["nemotron/deduplicated/maths/low"].folder / "data").iterdir())).equals(SCHEMA)
     flags = ("quality_is_duplicate", "quality_duplicate_of", "quality_similarity")
-    assert [{key: row[key] for key in row if key not in flags} for row in after] == [
-        {key: row[key] for key in row if key not in flags} for row in before
-    ]
+    for row, kept in zip(before, after, strict=True):
+        assert kept | dict.fromkeys(flags) == row | dict.fromkeys(flags)
 
 
 def test_datasets_reads_a_file_without_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     built = build(tmp_path, {"low": [qa_row("2 + 2?", " ")], "high": [qa_row(PROBLEM)]})
 
-    files = [
-        str(path)
-        for split in ("low", "high")
-        for path in built[f"nemotron/deduplicated/maths/{split}"].folder.glob("data/*")
-    ]
+    folders = [built[f"nemotron/deduplicated/maths/{split}"].folder for split in ("low", "high")]
+    files = [str(path) for folder in folders for path in folder.glob("data/*")]
     loaded = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
 
     assert len(files) == 2 and len(loaded) == 1

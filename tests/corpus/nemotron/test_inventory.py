@@ -1,9 +1,7 @@
 """Inventory of a split: real rows, rejects, samples and mixed files."""
 
 import json
-import uuid
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +44,8 @@ def test_every_real_row_is_counted_with_the_columns_that_its_publisher_lists(
     assert (entry["rows"], entry["rows_counted"], entry["rejected"], entry["found_by"]) == (3, 3, {}, "card")
     assert entry["scan"] == {"kind": "full", "max_rows": None, "rows_read": 3}
     assert set(entry["columns"]) == {key for row in rows for key in row}
-    assert entry["optional_columns"] == sorted(
-        {key for row in rows for key in row if any(other.get(key) is None for other in rows)}
-    )
+    optional = {key for row in rows for key in row if any(other.get(key) is None for other in rows)}
+    assert entry["optional_columns"] == sorted(optional)
     assert entry["coverage"]["uuid"]["rows"] == sum(bool(row.get("uuid")) for row in rows)
     shares = {name: entry["coverage"][name]["share"] for name in ("licence", "correctness", "text")}
     assert shares == {
@@ -60,26 +57,8 @@ def test_every_real_row_is_counted_with_the_columns_that_its_publisher_lists(
     assert set(entry["messages"]) == roles
 
 
-def test_irregular_forms_of_real_agentic_rows_are_listed(real: bool, tmp_path: Path, inventories: Inventories) -> None:
-    write_dataset(tmp_path / "hub", "nvidia/Nemotron-Agentic-v1", real)
-
-    built = inventories(tmp_path / "hub", "interactive_agent", "tool_calling")
-
-    agent, calling = read_inventory(built["interactive_agent"]), read_inventory(built["tool_calling"])
-    calls = 8 if real else 3
-    assert agent["messages"]["assistant"]["arguments"] == {"str": 4 if real else 3}
-    assert calling["messages"]["assistant"]["arguments"] == {"dict": calls}
-    assert calling["messages"]["tool"]["keys"] == {"content": {"dict": calls}, "role": {"str": calls}}
-    assert agent["coverage"]["reasoning_label"]["rows"] == 3
-    assert agent["coverage"]["reasoning_content"]["rows"] == 0
-    assert calling["coverage"]["reasoning_label"]["rows"] == 0
-    assert calling["coverage"]["reasoning_content"]["rows"] == (3 if real else 0)
-
-
 def test_bad_rows_are_rejected_and_the_rest_is_counted(
-    tmp_path: Path,
-    inventories: Inventories,
-    read_rejects: Callable[[Artifact], list[dict[str, object]]],
+    tmp_path: Path, inventories: Inventories, read_rejects: Callable[[Artifact], list[dict[str, object]]]
 ) -> None:
     folder = write(tmp_path / "in", low=b'{"messages": []}\n[1]\n{"messages": 5}\n\n{"uuid": "a')
 
@@ -90,12 +69,8 @@ def test_bad_rows_are_rejected_and_the_rest_is_counted(
         ("low.jsonl", 17, "wrong_type"),
         ("low.jsonl", 38, "cut_off"),
     ]
-    assert low.manifest.identity.counts["ledger"] == {
-        "in": 4,
-        "out": 2,
-        "dropped": {},
-        "rejected": {"cut_off": 1, "wrong_type": 1},
-    }
+    ledger = {"in": 4, "out": 2, "dropped": {}, "rejected": {"cut_off": 1, "wrong_type": 1}}
+    assert low.manifest.identity.counts["ledger"] == ledger
     assert "1 cut_off, 1 wrong_type; see its rejects" in low.path("metadata_coverage.md").read_text()
 
 
@@ -146,21 +121,6 @@ def test_parquet_rows_are_counted_and_types_come_from_the_footers(tmp_path: Path
     assert [footer["schema"]["n"] for footer in entry["footers"]] == ["int64", "string"]
     assert entry["columns"]["n"]["types"] == {"int": 3, "str": 1}
     assert (sampled["rows"], sampled["rows_counted"], sampled["scan"]["kind"]) == (4, 2, "sample")
-
-
-def test_parquet_values_without_a_json_form_count_as_text(tmp_path: Path, inventories: Inventories) -> None:
-    (tmp_path / "in").mkdir()
-    ids = pa.array([uuid.UUID(int=1).bytes, None], pa.uuid())
-    table = pa.table({"uuid": ids, "license": [b"", b"mit"], "expected_answer": [Decimal("0"), None]})
-    pq.write_table(table, tmp_path / "in" / "low.parquet")
-
-    coverage = read_inventory(inventories(tmp_path / "in", "low")["low"])["coverage"]
-
-    assert {name: column["rows"] for name, column in coverage.items() if column["rows"]} == {
-        "uuid": 1,
-        "licence": 1,
-        "expected_answer": 1,
-    }
 
 
 def test_sample_of_lines_does_not_state_the_number_of_rows(tmp_path: Path, inventories: Inventories) -> None:

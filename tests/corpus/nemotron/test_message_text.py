@@ -1,13 +1,25 @@
 """Content, reasoning and `<think>` tags of rows of other publishers."""
 
+from collections.abc import Mapping
+
 import pytest
-from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, reason_for, rows_recipe, to_row, to_text
+from nemotron_rows import (
+    ANALYSIS,
+    ANSWER,
+    FINAL,
+    QUESTION,
+    USER,
+    called,
+    normalised,
+    reason_for,
+    rows_recipe,
+    to_row,
+    to_text,
+)
 
-from pipeline_assets.corpus.nemotron.message_text import ThinkTags, unread_count_key
+from pipeline_assets.corpus.nemotron.message_text import ThinkTags
+from pipeline_assets.corpus.nemotron.normalise_rows import NormalisedRows
 
-USER = "<|start|>user<|message|>2 + 2?<|end|>"
-ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>"
-FINAL = "<|start|>assistant<|channel|>final<|message|>"
 COMMENTARY = "<|start|>assistant<|channel|>commentary<|message|>"
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
 
@@ -20,9 +32,17 @@ def user(content: object) -> dict[str, object]:
     return {"role": "user", "content": content}
 
 
-def answered(content: object, **keys: object) -> str:
-    """Return the text of an answer."""
-    return to_text(QUESTION, {**ANSWER, "content": content, **keys}).removeprefix(USER)
+def unread_and_tagged(result: NormalisedRows) -> dict[str, int]:
+    """Return the counts of unread keys and of texts with `<think>` tags."""
+    return {name: count for name, count in result.counts.items() if name.startswith(("unread", "think_tags"))}
+
+
+def read_answer(content: object, recipe: Mapping[str, object] = {}, **keys: object) -> tuple[str, dict[str, int]]:
+    """Return the text after the user's message, without its end, and the `unread_and_tagged` counts."""
+    row = {"messages": [QUESTION, {**ANSWER, "content": content, **keys}]}
+    result = normalised(row, settings=rows_recipe(**recipe))
+    [text] = result.batch.column("text").to_pylist()
+    return text.removeprefix(USER).removesuffix("<|return|>"), unread_and_tagged(result)
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
@@ -37,17 +57,7 @@ def test_text_parts_are_joined_for_every_role(role: str) -> None:
 
 
 def test_text_parts_with_null_media_are_joined() -> None:
-    filled = [{**part("2 + 2?"), "image_url": None}]
-
-    assert to_text(user(filled), ANSWER) == to_text(QUESTION, ANSWER)
-
-
-def test_keys_of_text_parts_that_are_not_read_are_counted_by_name() -> None:
-    counts = normalised(
-        {"messages": [user([{**part("2 + 2?"), "cache_control": {"type": "ephemeral"}}]), ANSWER]}
-    ).counts
-
-    assert counts["unread_message_keys/user.content[].cache_control"] == 1
+    assert to_text(user([part("2 + 2?") | {"image_url": None}]), ANSWER) == to_text(QUESTION, ANSWER)
 
 
 @pytest.mark.parametrize(
@@ -58,17 +68,11 @@ def test_keys_of_text_parts_that_are_not_read_are_counted_by_name() -> None:
         [[part("look"), IMAGE]],
         [{"type": "tool_result", "content": [{"type": "image", "source": {"data": "AA=="}}]}],
         [{"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}],
-        [{"type": "file", "file": {"file_id": "file-1"}}],
         [part("read"), {"type": "input_file", "filename": "a.pdf", "file_data": "AA=="}],
         [{"type": "input_image", "image_url": "https://example.org/a.png"}],
-        [{"type": "image_file", "image_file": {"file_id": "file-1"}}],
         [{"type": "video", "video": "a.mp4"}],
-        [{"type": "video_url", "video_url": {"url": "a.mp4"}}],
-        [{"type": "image"}, part("look")],
-        [{"type": "audio", "audio_url": "a.wav"}],
         [{"type": "document", "source": {"type": "base64"}}],
         [{"image": "a.png"}, {"text": "look"}],
-        [{"image_url": {"url": "a.png"}}],
         [{**part("look"), "image_url": {"url": "a.png"}}],
     ],
     ids=str,
@@ -84,10 +88,8 @@ def test_a_list_with_a_media_part_is_malformed(content: object) -> None:
         ([part("a"), "b"], '[{"text": "a", "type": "text"}, "b"]'),
         ([{"type": "text"}], '[{"type": "text"}]'),
         ([{"type": "text", "text": 4}], '[{"text": 4, "type": "text"}]'),
-        ([[part("a")]], '[[{"text": "a", "type": "text"}]]'),
         (["a", "b"], '["a", "b"]'),
         ([{"type": "output_text", "text": "a"}], '[{"text": "a", "type": "output_text"}]'),
-        ([{"file": "a.py"}, {"file": "b.py"}], '[{"file": "a.py"}, {"file": "b.py"}]'),
         ([{"image_url": "a.png", "title": "A"}], '[{"image_url": "a.png", "title": "A"}]'),
         (IMAGE, '{"image_url": {"url": "https://example.org/a.png"}, "type": "image_url"}'),
         ({"b": [1], "a": None}, '{"a": null, "b": [1]}'),
@@ -116,52 +118,46 @@ def test_media_that_a_tool_returns_are_malformed() -> None:
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
-def test_reasoning_is_read_from_each_of_three_keys(key: str) -> None:
-    assert answered("4", **{key: "Count."}) == f"{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"
-    assert answered("4", **{key: [part("Co"), part("unt.")]}) == f"{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"
+@pytest.mark.parametrize("reasoning", ["Count.", [part("Co"), part("unt.")]])
+def test_reasoning_is_read_from_each_of_three_keys(key: str, reasoning: object) -> None:
+    assert read_answer("4", **{key: reasoning}) == (f"{ANALYSIS}Count.<|end|>{FINAL}4", {})
 
 
 @pytest.mark.parametrize("blank", ["", " \n", "\u3000", [part(" ")]])
 def test_blank_reasoning_is_not_a_message(blank: object) -> None:
-    row = {"messages": [QUESTION, {**ANSWER, "reasoning_content": blank}]}
-
-    assert to_row(row)["text"] == USER + FINAL + "4<|return|>"
-    assert normalised(row).counts["analysis_given"] == 0
+    assert read_answer("4", reasoning_content=blank) == (f"{FINAL}4", {})
+    assert normalised({"messages": [QUESTION, {**ANSWER, "reasoning_content": blank}]}).counts["analysis_given"] == 0
 
 
 def test_two_keys_with_equal_text_are_one_message_and_with_different_text_malformed() -> None:
-    assert answered("4", thinking="Count.", reasoning="Count.").count("Count.") == 1
-    assert answered("4", thinking="Count.", reasoning=" ").count("Count.") == 1
-    assert (
-        reason_for({"messages": [QUESTION, {**ANSWER, "thinking": "Count.", "reasoning": "Add."}]})
-        == "malformed_message"
-    )
+    different = {**ANSWER, "thinking": "Count.", "reasoning": "Add."}
+
+    assert read_answer("4", thinking="Count.", reasoning="Count.")[0].count("Count.") == 1
+    assert read_answer("4", thinking="Count.", reasoning=" ")[0].count("Count.") == 1
+    assert reason_for({"messages": [QUESTION, different]}) == "malformed_message"
 
 
 def test_boolean_is_not_reasoning() -> None:
-    result = normalised({"messages": [QUESTION, {**ANSWER, "thinking": True, "reasoning_content": False}]})
+    text, counts = read_answer("4", thinking=True, reasoning_content=False)
 
-    assert result.batch.column("text").to_pylist() == [USER + FINAL + "4<|return|>"]
-    assert result.counts["unread_message_keys/assistant.thinking"] == 1
+    assert text == f"{FINAL}4"
+    assert counts == {"unread_message_keys/assistant.thinking": 1, "unread_message_keys/assistant.reasoning_content": 1}
 
 
 def test_the_recipe_may_name_the_key_of_reasoning() -> None:
-    settings = rows_recipe(reasoning_key="thoughts")
-    row = {"messages": [QUESTION, {**ANSWER, "thoughts": "Count.", "reasoning": "Add."}]}
+    text, counts = read_answer("4", {"reasoning_key": "thoughts"}, thoughts="Count.", reasoning="Add.")
 
-    result = normalised(row, settings=settings)
-
-    assert result.batch.column("text").to_pylist() == [f"{USER}{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"]
-    assert result.counts["unread_message_keys/assistant.reasoning"] == 1
+    assert text == f"{ANALYSIS}Count.<|end|>{FINAL}4"
+    assert counts == {"unread_message_keys/assistant.reasoning": 1}
 
 
 def test_keys_that_are_not_read_are_counted_by_role_and_name() -> None:
-    row = {"messages": [{**QUESTION, "name": "ann", "weight": None}, {**ANSWER, "audio": {"id": 1}, "weight": 0}]}
+    question = user([part("2 + 2?") | {"cache_control": {"type": "ephemeral"}}]) | {"name": "ann", "weight": None}
+    row = {"messages": [question, {**ANSWER, "audio": {"id": 1}, "weight": 0}]}
 
-    counts = normalised(row, row).counts
-
-    assert {name: count for name, count in counts.items() if name.startswith("unread_message_keys/")} == {
+    assert unread_and_tagged(normalised(row, row)) == {
         "unread_message_keys/user.name": 2,
+        "unread_message_keys/user.content[].cache_control": 2,
         "unread_message_keys/assistant.audio": 2,
         "unread_message_keys/assistant.weight": 2,
     }
@@ -169,10 +165,9 @@ def test_keys_that_are_not_read_are_counted_by_role_and_name() -> None:
 
 @pytest.mark.parametrize(("key", "shown"), [("\x1b[2J", r"\x1b[2J"), ("a\nb", r"a\nb"), ("\ud800", r"\ud800")])
 def test_names_of_keys_are_shown_in_printable_characters(key: str, shown: str) -> None:
-    assert unread_count_key("user", key) == f"unread_message_keys/user.{shown}"
-    assert (
-        normalised({"messages": [{**QUESTION, key: 1}, ANSWER], "uuid": "a"}).counts[unread_count_key("user", key)] == 1
-    )
+    counts = normalised({"messages": [{**QUESTION, key: 1}, ANSWER], "uuid": "a"}).counts
+
+    assert counts[f"unread_message_keys/user.{shown}"] == 1
 
 
 TAGGED = [
@@ -193,24 +188,17 @@ UNPAIRED = ["<think>Count. 4", "Count.</think>4", "</think><think>", "<think>a<t
 
 @pytest.mark.parametrize(("content", "split", "drop"), TAGGED)
 def test_think_blocks_are_kept_split_or_dropped_by_recipe(content: str, split: str, drop: str) -> None:
-    row = {"messages": [QUESTION, {**ANSWER, "content": content}]}
-    texts = {"keep": FINAL + content, "split": split, "drop": drop}
-
-    results = {rule: normalised(row, settings=rows_recipe(think_tags=ThinkTags(rule))) for rule in texts}
-
-    for rule, text in texts.items():
-        assert results[rule].batch.column("text").to_pylist() == [f"{USER}{text}<|return|>"]
-        assert results[rule].counts["think_tags/assistant"] == 1
-        assert "think_tags/unpaired" not in results[rule].counts
+    for rule, text in {"keep": FINAL + content, "split": split, "drop": drop}.items():
+        assert read_answer(content, {"think_tags": rule}) == (text, {"think_tags/assistant": 1})
 
 
 @pytest.mark.parametrize("rule", ThinkTags)
 @pytest.mark.parametrize("content", UNPAIRED)
 def test_content_with_unpaired_tags_is_unchanged_and_counted(content: str, rule: ThinkTags) -> None:
-    result = normalised({"messages": [QUESTION, {**ANSWER, "content": content}]}, settings=rows_recipe(think_tags=rule))
+    text, counts = read_answer(content, {"think_tags": rule})
 
-    assert result.batch.column("text").to_pylist() == [f"{USER}{FINAL}{content}<|return|>"]
-    assert (result.counts["think_tags/assistant"], result.counts["think_tags/unpaired"]) == (1, 1)
+    assert text == FINAL + content
+    assert counts == {"think_tags/assistant": 1, "think_tags/unpaired": 1}
 
 
 @pytest.mark.parametrize("rule", ThinkTags)
@@ -219,38 +207,29 @@ def test_tags_of_others_and_in_reasoning_are_counted_and_unchanged(rule: ThinkTa
 
     result = normalised(row, settings=rows_recipe(think_tags=rule))
 
-    assert result.batch.column("text").to_pylist() == [
+    assert result.batch.column("text")[0].as_py() == (
         f"<|start|>user<|message|>Write <think> first.<|end|>{ANALYSIS}<think>Count.</think><|end|>{FINAL}4<|return|>"
-    ]
-    assert {name: count for name, count in result.counts.items() if name.startswith("think_tags")} == {
-        "think_tags/user": 1,
-        "think_tags/analysis": 1,
-    }
+    )
+    assert unread_and_tagged(result) == {"think_tags/user": 1, "think_tags/analysis": 1}
 
 
 def test_a_thought_that_equals_the_reasoning_is_not_repeated() -> None:
-    settings = rows_recipe(think_tags=ThinkTags.SPLIT)
-    message = {**ANSWER, "content": "<think>\nCount.\n</think>4", "reasoning_content": "Count.\n"}
-    other = {**message, "reasoning_content": "Add."}
+    content, split = "<think>\nCount.\n</think>4", {"think_tags": "split"}
 
-    texts = normalised({"messages": [QUESTION, message]}, {"messages": [QUESTION, other]}, settings=settings)
-
-    first, second = texts.batch.column("text").to_pylist()
-    assert first.count("Count.") == 1
-    assert second == f"{USER}{ANALYSIS}Add.<|end|>{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"
+    assert read_answer(content, split, reasoning_content="Count.\n")[0].count("Count.") == 1
+    added = f"{ANALYSIS}Add.<|end|>{ANALYSIS}Count.<|end|>{FINAL}4"
+    assert read_answer(content, split, reasoning_content="Add.")[0] == added
 
 
 def test_thoughts_before_calls_are_split_too() -> None:
-    message = {**called({}), "content": "<think>Look it up.</think>"}
+    calls = called({})["tool_calls"]
 
-    text = to_row({"messages": [QUESTION, message], "tools": [LOOKUP]}, rows_recipe(think_tags=ThinkTags.SPLIT))["text"]
+    text, _ = read_answer("<think>Look it up.</think>", {"think_tags": "split"}, tool_calls=calls)
 
-    assert f"{ANALYSIS}Look it up.<|end|><|start|>assistant to=functions.lookup" in text
+    assert text.startswith(f"{ANALYSIS}Look it up.<|end|><|start|>assistant to=functions.lookup")
 
 
 def test_tags_of_external_texts_are_counted() -> None:
-    text = f"{USER}{ANALYSIS}<think><|end|>{FINAL}<think>4<|return|>"
+    counts = unread_and_tagged(normalised({"text": f"{USER}{ANALYSIS}<think><|end|>{FINAL}<think>4<|return|>"}))
 
-    counts = normalised({"text": text}).counts
-
-    assert (counts["think_tags/analysis"], counts["think_tags/assistant"], counts["think_tags/unpaired"]) == (1, 1, 1)
+    assert counts == {"think_tags/analysis": 1, "think_tags/assistant": 1, "think_tags/unpaired": 1}

@@ -18,16 +18,12 @@ def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Artifact:
     return seal_pools(tmp_path, {"low": low, "high": high})
 
 
-def test_datasets_loads_a_pool_as_a_config_with_its_splits(pools: Artifact, tmp_path: Path) -> None:
+def test_datasets_loads_every_pool_with_rows_as_a_config_with_its_splits(pools: Artifact, tmp_path: Path) -> None:
+    configs = datasets.get_dataset_config_names(str(pools.folder))
     loaded = datasets.load_dataset(str(pools.folder), "tool_use", cache_dir=str(tmp_path / "cache"))
 
+    assert sorted(configs) == sorted(pools.manifest.identity.counts["pools"])
     assert {split: rows["id"] for split, rows in loaded.items()} == {"high": ["row-9"], "low": ["row-0"]}
-
-
-def test_every_pool_with_rows_is_a_config(pools: Artifact) -> None:
-    assert sorted(datasets.get_dataset_config_names(str(pools.folder))) == sorted(
-        pools.manifest.identity.counts["pools"]
-    )
 
 
 def test_pools_without_rows_have_a_card_without_configs(tmp_path: Path) -> None:

@@ -67,18 +67,12 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     """Seal pools of two datasets with equal ids; one split has two files a pool."""
     roots = {name: tmp_path_factory.mktemp(name) for name in ("maths", "chats")}
     wide = [*drawn_rows(1, 300), row(300, text="x" * (64 << 20), meta_license="cc-by-sa-4.0")]
-    splits = {
-        "maths": {"low": wide, "high": drawn_rows(2, 200)},
-        "chats": {"low": drawn_rows(3, 150)},
+    splits = {"maths": {"low": wide, "high": drawn_rows(2, 200)}, "chats": {"low": drawn_rows(3, 150)}}
+    sealed = {
+        name: {split: rows_artifact(root, rows, name=split) for split, rows in splits[name].items()}
+        for name, root in roots.items()
     }
-    return {
-        name: seal_pools(
-            roots[name],
-            {split: rows_artifact(roots[name], rows, name=split) for split, rows in dataset_splits.items()},
-            RECIPE,
-        )
-        for name, dataset_splits in splits.items()
-    }
+    return {name: seal_pools(root, sealed[name], RECIPE) for name, root in roots.items()}
 
 
 @pytest.fixture(scope="module")
@@ -148,11 +142,8 @@ def test_rows_are_counted_by_length_correctness_and_domain(drawn: dict[str, Arti
     def correctness(share: float | None) -> str:
         if share is None:
             return "null"
-        return (
-            str(int(share))
-            if share in (0, 1)
-            else CORRECTNESS_RANGES[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
-        )
+        is_edge = share in (0, 1)
+        return str(int(share)) if is_edge else CORRECTNESS_RANGES[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
 
     for name, pools in some(drawn.items()):
         for pool, entry in read_figures(report)["datasets"][name]["pools"].items():
@@ -253,6 +244,16 @@ def test_pool_without_rows_has_a_reason_and_a_dataset_may_lack_pools(tmp_path: P
     assert "<th>no row meets all (rows of each condition)</th>" in html
     assert "<td>on</td><td>meta_reasoning = &#39;on&#39; 1, stats_tokens &lt; 1 0</td>" in html
     assert "<td>verified</td><td>no row says anything in meta_correctness</td>" in html
+
+
+def test_quotas_are_listed_by_stratum(tmp_path: Path) -> None:
+    quota = {"right": {"max_rows": 1, "stratify": ["meta_solved_bin"]}}
+    recipe = PoolsRecipe.from_content({"rules": {"right": ["meta_correctness = 1"]}, "quotas": quota})
+    rows = rows_artifact(tmp_path, [row(number, meta_correctness=1.0) for number in range(3)])
+
+    page = read_page(build_report(tmp_path, {"math": seal_pools(tmp_path, {"low": rows}, recipe)}))
+
+    assert "pool with a quota" in page and "stratum of right" in page
 
 
 def test_rows_of_known_correctness_in_no_pool_are_named(tmp_path: Path) -> None:

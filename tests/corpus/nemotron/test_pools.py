@@ -88,11 +88,6 @@ def test_a_capability_of_many_words_has_a_short_name(tmp_path: Path) -> None:
         assert re.fullmatch("capability_(use_a_tool_){13}use_a_t_[0-9a-f]{8}", name)
 
 
-@pytest.mark.parametrize("condition", [condition for rules in DEFAULT_RULES.values() for condition in rules])
-def test_default_conditions_are_valid(condition: str) -> None:
-    assert parse_condition(condition).meta.root_names()
-
-
 def test_default_pools_cover_every_correctness_once_apart_from_verified() -> None:
     shares = [None, -0.0, *(number / 10_000 for number in range(10_001))]
     frame = pl.DataFrame(pa.Table.from_pylist([{"meta_correctness": share} for share in shares], SCHEMA))
@@ -207,9 +202,8 @@ def hash_chunks(data: bytes) -> set[str]:
 
 def test_removing_a_row_changes_one_file_and_few_of_its_chunks(tmp_path: Path) -> None:
     draws = random.Random(3)
-    rows = [
-        row(number, text=" ".join(str(draws.random()) for _ in range(60)), stats_tool_calls=1) for number in range(3000)
-    ]
+    texts = [" ".join(str(draws.random()) for _ in range(60)) for _ in range(3000)]
+    rows = [row(number, text=text, stats_tool_calls=1) for number, text in enumerate(texts)]
     recipe = PoolsRecipe(rules={"tool_use": ("stats_tool_calls > 0",)}, by_capability=False)
 
     def files(root: Path, kept: list[Row]) -> dict[str, bytes]:
@@ -236,10 +230,10 @@ def test_a_file_has_one_row_group_and_its_rows_are_sorted_by_their_ids(tmp_path:
 
 
 def test_all_invalid_conditions_are_reported_together() -> None:
+    rules = {"one": ["a = 1", "stats_tokens > 1"], "two": ["b = 1", 3], "three": []}
+
     with pytest.raises(UsageError) as refused:
-        PoolsRecipe.from_mapping(
-            {"rules": {"one": ["a = 1", "stats_tokens > 1"], "two": ["b = 1", 3], "three": []}}, "mine.yaml"
-        )
+        PoolsRecipe.from_mapping({"rules": rules}, "mine.yaml")
 
     messages = [error.what.partition(":")[0] for error in (refused.value, *refused.value.others)]
     assert messages == [

@@ -23,11 +23,7 @@ def count_rows(*rows: dict[str, Any]) -> Tally:
 def test_columns_are_counted_by_name_and_type() -> None:
     tally = count_rows({"a": 1, "b": None}, {"a": "one", "b": [1]}, {"a": True, "c": {"k": 0.5}})
 
-    assert tally["columns"] == {
-        "a": {"int": 1, "str": 1, "bool": 1},
-        "b": {"null": 1, "list": 1},
-        "c": {"dict": 1},
-    }
+    assert tally["columns"] == {"a": {"int": 1, "str": 1, "bool": 1}, "b": {"null": 1, "list": 1}, "c": {"dict": 1}}
 
 
 @pytest.mark.parametrize("nothing", [None, "", []])
@@ -67,10 +63,9 @@ def test_coverage_names_exactly_the_columns_that_normalised_rows_have(columns: d
     coverage = count_rows(row)["coverage"]
     normalised = to_row(row)
 
+    filled = {name for name, column in COVERAGE_COLUMNS.items() if normalised[column] is not None}
     assert set(coverage) == {"messages", *names}
-    assert {
-        name for name, column in COVERAGE_COLUMNS.items() if normalised[column] is not None
-    } == names & COVERAGE_COLUMNS.keys()
+    assert filled == names & COVERAGE_COLUMNS.keys()
 
 
 def test_unreadable_tools_are_counted() -> None:
@@ -116,16 +111,8 @@ def test_memory_is_bounded_for_any_names() -> None:
     assert max(map(len, tally["tags"]["license"])) == 201
 
 
-ROWS = st.lists(
-    st.sampled_from(
-        [
-            row
-            for split in ("low", "high_part01", "lean", "tool_calling", "interactive_agent")
-            for row in synthetic_rows(split)
-        ]
-    ),
-    max_size=20,
-)
+SPLITS = ("low", "high_part01", "lean", "tool_calling", "interactive_agent")
+ROWS = st.lists(st.sampled_from([row for split in SPLITS for row in synthetic_rows(split)]), max_size=20)
 
 
 @hypothesis.given(ROWS, ROWS)

@@ -39,10 +39,10 @@ def test_a_text_that_does_not_parse_is_found() -> None:
     [text, _, _] = batch.column("text").to_pylist()
 
     assert list(wrongly_flagged_rows(batch)) == []
-    assert [row for row, _ in wrongly_flagged_rows(with_column(batch, "text", [text, "no harmony", text + "x"]))] == [2]
-    assert [
-        row for row, _ in wrongly_flagged_rows(with_column(batch, "quality_valid_harmony", [True, True, False]))
-    ] == [1, 2]
+    other_texts = with_column(batch, "text", [text, "no harmony", text + "x"])
+    assert [row for row, _ in wrongly_flagged_rows(other_texts)] == [2]
+    other_flags = with_column(batch, "quality_valid_harmony", [True, True, False])
+    assert [row for row, _ in wrongly_flagged_rows(other_flags)] == [1, 2]
 
 
 @pytest.mark.parametrize("flag", [None, True, False])

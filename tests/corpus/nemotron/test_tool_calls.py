@@ -31,21 +31,12 @@ ID, NAME, ORDER, NOTHING = "id", "name", "order", "nothing"
     ("called", "keys", "found"),
     [
         (["ab"], [(None, None), (None, "")], [("a", ORDER), ("b", ORDER)]),
-        (["ab"], [("call_1", "a"), (None, None)], [("b", ID), ("a", ORDER)]),
+        (["ab"], [("call_1", "a"), (None, None)], [("b", ID), ("a", ORDER)]),  # an id is stronger than a name
         (["ab"], [("unknown", "b"), (None, None)], [("b", NAME), ("a", ORDER)]),
-        ([], [(None, "c")], [("c", NOTHING)]),
-        (["a", "b"], [(None, None), (None, None)], [("b", ORDER), ("a", ORDER)]),
-        (["a", "b"], [("call_0", None)], [("b", ID)]),
+        ([], [(None, "c")], [("c", NOTHING)]),  # nobody called it
+        (["a", "b"], [(None, None), (None, None)], [("b", ORDER), ("a", ORDER)]),  # the last message's calls first
+        (["a", "b"], [("call_0", None)], [("b", ID)]),  # ids start again in each message
         (["a"], [("call_0", None), ("call_0", None)], [("a", ID), ("a", ID)]),
-    ],
-    ids=[
-        "without id and name in the order of calls",
-        "an id is stronger than order and name",
-        "a name is stronger than order",
-        "a name that nobody called is kept",
-        "calls that were never answered come after the last ones",
-        "ids that start again in each message mean its own calls",
-        "a call may be answered twice by its id",
     ],
 )
 def test_a_reply_finds_its_call(

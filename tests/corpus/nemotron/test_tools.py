@@ -24,23 +24,19 @@ def fits(value: object, schema: object) -> bool:
         ({"type": "string", "nullable": True}, None),
         ({"type": "dict"}, {}),
         ({"type": "quaternion"}, 1),
-        ({"enum": ["a", 1]}, 1.0),
         ({"const": {"a": [1]}}, {"a": [1.0]}),
         (OBJECT, "no object, and no type that asks for one"),
         ({"required": True}, {}),
-        ({"items": {"type": "string"}}, ["a"]),
         ({"items": [{"type": "string"}]}, ["a", 1]),
         (TREE, {"v": 1, "of": {"v": 2}}),
         ({"$ref": "other.json"}, 1),
         ({"multipleOf": 0.1}, 0.3),
         ({"exclusiveMinimum": True, "minimum": 0}, 0.5),
         ({"format": "date"}, "no date"),
-        ({"pattern": "b+"}, "abc"),
         ({"pattern": r"^[\u00e0-\u00ef]$"}, "é"),
         ({"pattern": r"^\\u00e9$"}, r"\u00e9"),
         ({"pattern": "^(?!draft)"}, "draft: nothing looks ahead in linear time"),
         ({"pattern": "("}, "no expression"),
-        ({"pattern": "^a$"}, 1),
         ({"patternProperties": {"^x_": {"type": "string"}}, "additionalProperties": False}, {"x_a": "b"}),
         ({"patternProperties": {"(?=x)": {"type": "string"}}, "additionalProperties": False}, {"x_a": 1}),
         ({"minLength": "x", "properties": []}, {"a": 1}),
@@ -103,10 +99,8 @@ def test_hostile_expressions_match_in_linear_time_or_are_ignored(expression: str
 
 
 def test_steps_grow_with_the_schema_and_the_value() -> None:
-    small, large = (
-        CompiledSchema({"type": "object"}),
-        CompiledSchema({"properties": {f"p{number}": {} for number in range(1000)}}),
-    )
+    small = CompiledSchema({"type": "object"})
+    large = CompiledSchema({"properties": {f"p{number}": {} for number in range(1000)}})
 
     assert large.max_steps(10) > 100 * small.max_steps(10)
     assert large.max_steps(100_000) < MAX_STEPS < large.max_steps(1_000_000)
