@@ -11,12 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from chat_models import save_chat_model
-from command_results import Corpusmill
+from command_results import Corpusmill, only_line
 from plain_scorer import reference_model, reference_nll
 from seeded_chats import seeded_row
 from tiny_models import save_model
 
-from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands.peek import peek
 from pipeline_assets.corpus.scoring.token_rows import encode_row
@@ -24,7 +23,6 @@ from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import InputError
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 pytestmark = pytest.mark.slow
@@ -117,17 +115,6 @@ def test_token_files_have_the_ids_of_the_text_and_the_ends_of_answers(built: dic
         assert tokenizer.decode(ids[token_slice][end : end + 1]) == "<|im_end|>"
 
 
-def test_messages_of_a_row_are_shown(built: dict[str, Artifact]) -> None:
-    rows = read_table(built["normalized_shards"], "data/*.parquet")
-    store = ConversationRows(built["normalized_shards"], None)  # type: ignore[arg-type]
-
-    for number in range(len(rows)):
-        [part] = store.row_at(number).parts
-        messages = store.messages(part)
-        assert messages
-        assert sum(counts for _, counts in messages) == rows[number]["loss_rule"].count("*")
-
-
 def test_peek_shows_the_markup_of_every_line(built: dict[str, Artifact], capsys: pytest.CaptureFixture[str]) -> None:
     [text, *_] = [row["text"] for row in read_table(built["normalized_shards"], "data/*.parquet")]
 
@@ -139,34 +126,20 @@ def test_peek_shows_the_markup_of_every_line(built: dict[str, Artifact], capsys:
     assert "".join("".join(line[2:] for line in lines).split()) == "".join(text.split())
 
 
-def test_a_tokenizer_other_than_the_templates_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
-    model = save_chat_model(save_model("Llama", tmp_path / "model"), "chatml")
-
-    with pytest.raises(InputError) as error:
-        build(folder, model, "other")
-
-    line = str(error.value)
-    assert "rows of this template need the tokenizer.json" in line
-    assert load_model_tokenizer(folder / "model", False).sha256 in line
-    assert load_model_tokenizer(model, False).sha256 in line
-    assert "\n" not in line
-
-
-def test_a_dry_run_refuses_another_tokenizer_too(
+def test_a_tokenizer_other_than_the_templates_is_refused_by_a_dry_run(
     built: dict[str, Artifact], folder: Path, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     model = save_chat_model(save_model("Llama", tmp_path / "model"), "chatml")
     typed = ("nemotron", "score", "--pool", built["candidate_pools"].folder, "--out-dir", tmp_path / "out", "--dry-run")
 
-    others = [
-        corpusmill(*typed, "--model", model),
-        corpusmill(*typed, "--model", model, "--tokenizer", "o200k_harmony"),
-    ]
+    others = [corpusmill(*typed, "--model", model, *rest) for rest in ((), ("--tokenizer", "o200k_harmony"))]
     own = corpusmill(*typed, "--model", folder / "model")
 
     for refused in others:
         assert refused.returncode == 1, refused.stdout
-        assert "rows of this template need the tokenizer.json" in refused.stderr
+        assert "rows of this template need the tokenizer.json" in only_line(refused)
+        assert load_model_tokenizer(folder / "model", False).sha256 in refused.stderr
+    assert load_model_tokenizer(model, False).sha256 in others[0].stderr
     assert own.returncode == 0, own.stderr
 
 
@@ -198,15 +171,9 @@ def test_rows_of_a_template_on_a_hub_are_built_scored_selected_and_published(
         env = {**hub.client_environment(), "CORPUSMILL_WORKERS": "0"}
         write_recipe(data, "rows_only", hub.commits())
         model = {"name": "maker/student", "revision": hub.commits()["models/maker/student"]}
-        write_recipe(
-            data,
-            "whole",
-            hub.commits(),
-            **{name: recipe_content(folder, folder, "")[name] for name in ("deduplicate", "pools", "subsets")},
-            scan={},
-            scoring={"model": model},
-            publish={"repo": "loopback/{dataset}-pools"},
-        )
+        sections = {name: recipe_content(folder, folder, "")[name] for name in ("deduplicate", "pools", "subsets")}
+        sections |= {"scan": {}, "scoring": {"model": model}, "publish": {"repo": "loopback/{dataset}-pools"}}
+        write_recipe(data, "whole", hub.commits(), **sections)
 
         planned = corpusmill("plan", "rows_only", "--data", data, "--json", env=env)
         result = corpusmill("run", "whole", "--data", data, env=env)

@@ -60,16 +60,10 @@ def test_a_contaminated_row_makes_no_other_row_a_duplicate(corpusmill: Corpusmil
     """`near leak` precedes the similar `first`; if compared, it would have been kept."""
     lines = read_lines(built / "near_duplicates/maths/low/decisions.jsonl.zst")
 
-    assert {line["doc_id"].rpartition("/")[2]: line["decision"] for line in lines} == {
-        "first": "kept",
-        "answered": "kept",
-        "alike": "near_duplicate",
-    }
-    ids = [
-        json.loads(corpusmill("trace", built / "deduplicated/maths/low", "--row", number, "--json").stdout)["doc_id"]
-        for number in range(3)
-    ]
-    assert ids == ["first", "answered", "alike"]
+    decisions = {line["doc_id"].rpartition("/")[2]: line["decision"] for line in lines}
+    assert decisions == {"first": "kept", "answered": "kept", "alike": "near_duplicate"}
+    traces = [corpusmill("trace", built / "deduplicated/maths/low", "--row", row, "--json").stdout for row in range(3)]
+    assert [json.loads(trace)["doc_id"] for trace in traces] == ["first", "answered", "alike"]
 
 
 def test_the_trace_of_a_dropped_row_names_its_item(corpusmill: Corpusmill, built: Path) -> None:
@@ -109,10 +103,14 @@ def test_a_changed_item_rebuilds_only_decontaminated_artifacts(corpusmill: Corpu
     assert list_drops(root / "nemotron" / "mine")[:2] == [("leak", "contaminated"), ("near leak", "contaminated")]
 
 
-def test_assets_built_by_partition_have_the_same_digests(built: Path, tmp_path: Path) -> None:
-    root = tmp_path / "data"
+def copy_inputs(built: Path, root: Path) -> Path:
     for name in ("recipes", "maths", "quiz"):
         shutil.copytree(built.parents[1] / name, root / name)
+    return root
+
+
+def test_assets_built_by_partition_have_the_same_digests(built: Path, tmp_path: Path) -> None:
+    root = copy_inputs(built, tmp_path / "data")
     materialize = Materialized(root, "")
 
     materialize("mine", "evaluation", partition="quiz")
@@ -124,45 +122,29 @@ def test_assets_built_by_partition_have_the_same_digests(built: Path, tmp_path: 
         assert digests[0] == digests[1]
 
 
+NEEDED = "`decontamination` needs deduplicated rows; add `deduplicate`, `{}` is enough"
+NO_COLUMN = "set quiz has no column `query`; its first row has"
+CUT = "rows can only be dropped as a whole, got `cut`; write `drop`, without the section `cut`"
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (
-            lambda recipe: recipe.update(deduplicate=None),
-            "`decontamination` needs deduplicated rows; add `deduplicate`, `{}` is enough",
-        ),
-        (
-            lambda recipe: recipe["decontamination"].update(action="cut", cut={}),
-            "rows can only be dropped as a whole, got `cut`; write `drop`, without the section `cut`",
-        ),
-        (lambda recipe: recipe["decontamination"]["evaluation"][0].update(path="gone"), "gone not found"),
+        (lambda recipe, quiz: recipe.update(deduplicate=None), NEEDED),
+        (lambda recipe, quiz: recipe["decontamination"].update(action="cut", cut={}), CUT),
+        (lambda recipe, quiz: quiz.update(path="gone"), "gone not found"),
+        (lambda recipe, quiz: quiz["columns"].update(text=["query"]), NO_COLUMN),
     ],
 )
 def test_invalid_recipes_are_refused_before_a_build(
-    corpusmill: Corpusmill, built: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], line: str
+    corpusmill: Corpusmill, built: Path, tmp_path: Path, change: Callable[[Any, Any], None], line: str
 ) -> None:
-    root = tmp_path / "data"
-    shutil.copytree(built.parents[1] / "recipes", root / "recipes")
+    root = copy_inputs(built, tmp_path / "data")
     recipe = yaml.safe_load((root / "recipes" / "mine.yaml").read_text())
-    change(recipe)
+    change(recipe, recipe["decontamination"]["evaluation"][0])
     (root / "recipes" / "mine.yaml").write_text(yaml.safe_dump(recipe))
 
     result = corpusmill("run", "mine", "--data", root)
 
-    assert line in refused(result)
-    assert not (root / "nemotron").exists()
-
-
-def test_missing_column_of_an_evaluation_set_is_found_before_a_build(
-    corpusmill: Corpusmill, built: Path, tmp_path: Path
-) -> None:
-    root = tmp_path / "data"
-    for name in ("recipes", "maths", "quiz"):
-        shutil.copytree(built.parents[1] / name, root / name)
-    path = root / "recipes" / "mine.yaml"
-    path.write_text(path.read_text().replace("- question", "- query"))
-
-    result = corpusmill("run", "mine", "--data", root)
-
-    assert "set quiz has no column `query`; its first row has" in only_line(result)
+    assert line in only_line(result)
     assert not (root / "nemotron").exists()

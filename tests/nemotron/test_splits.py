@@ -96,9 +96,8 @@ def test_subset_is_the_config_or_the_recipes(configured: str | None, subsets: li
     rows = yaml.safe_load(SHIPPED.read_text())["rows"]
     content = {"system": "nemotron", "name": "chats", "rows": rows, "datasets": [section | {"domain": "math"}]}
 
-    build(
-        NemotronRecipe.from_mapping(content, "the test"), tmp_path / "out", offline(tmp_path / "cache"), RunSettings()
-    )
+    recipe = NemotronRecipe.from_mapping(content, "the test")
+    build(recipe, tmp_path / "out", offline(tmp_path / "cache"), RunSettings())
 
     folder = tmp_path / "out" / "nemotron" / "chats" / "normalized_shards" / "chats"
     subset_columns = [pq.read_table(folder / split / "data")["subset"].to_pylist() for split in ("train", "test")]

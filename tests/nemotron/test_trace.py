@@ -12,7 +12,6 @@ from rows_contract import check_contract
 from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.rows.follow import follow_source
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
-from pipeline_assets.build.rows.store import UpstreamRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -43,50 +42,32 @@ def test_rows_of_a_split_and_of_the_layout_are_traced_to_the_same_lines(root: Pa
         assert (own.text.part, own.text.source, own.facts) == (other.text.part, other.text.source, other.facts)
         [back] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), own.text.source.rows[0])
         fates = {fate.artifact.folder: (fate.outcome, fate.row_number) for _, fate in back.downstream}
-        steps = ("prompts", "near_duplicates", "deduplicated")
-        prompts, near, kept = (
-            root / "nemotron" / "nemotron_v1" / step / "nemotron-science-v1" / "RQA" for step in steps
-        )
+        prompts, near, kept = (split.parents[2] / step / "nemotron-science-v1" / "RQA" for step in OF_SPLITS[1:])
         is_duplicate = pq.read_table(kept / "data")["quality_is_duplicate"][row].as_py()
         assert fates.pop(near)[0] == ("near_duplicate" if is_duplicate else "kept")
         assert (back.fate.artifact.folder, back.fate.row_number) == (split, row)
-        pools = root / "nemotron" / "nemotron_v1" / "candidate_pools" / "nemotron-science-v1"
+        pools = split.parents[2] / "candidate_pools" / "nemotron-science-v1"
         outcome, number = fates.pop(pools)
         assert outcome == "pooled" and number is not None
         assert open_rows(pools, SYSTEMS.kinds).row_at(number).parts[0].id == own.text.part.id
         assert fates == {hf_layout.folder: ("kept", row + 3), prompts: ("kept", row), kept: ("kept", row)}
 
 
-@pytest.mark.parametrize(
-    ("step", "row"), [("deduplicated/nemotron-science-v1/RQA", 1), ("hf_layout/nemotron-science-v1", 4)]
-)
-def test_origin_of_later_rows_is_a_row_of_the_normalized_split(root: Path, step: str, row: int) -> None:
-    store = open_rows(root / "nemotron" / "nemotron_v1" / step, SYSTEMS.kinds)
-    [part] = store.row_at(row).parts
-
-    origin = store.origin(part)
-
-    assert isinstance(origin, UpstreamRow)
-    split = root / "nemotron" / "nemotron_v1" / "normalized_shards" / "nemotron-science-v1" / "RQA"
-    assert (origin.store.artifact.folder, origin.number) == (split, 1)
+OF_SPLITS = ("normalized_shards", "prompts", "near_duplicates", "deduplicated")
+OF_DATASETS = ("candidate_pools", "hf_layout")
 
 
 @pytest.mark.parametrize(
     "place",
     [
-        "normalized_shards/nemotron-science-v1/MCQ",
-        "prompts/nemotron-science-v1/MCQ",
-        "near_duplicates/nemotron-science-v1/MCQ",
-        "deduplicated/nemotron-science-v1/MCQ",
-        "candidate_pools/nemotron-science-v1",
-        "hf_layout/nemotron-science-v1",
+        *(f"{kind}/nemotron-science-v1/MCQ" for kind in OF_SPLITS),
+        *(f"{kind}/nemotron-science-v1" for kind in OF_DATASETS),
     ],
 )
 def test_rows_keep_the_contract(root: Path, place: str, real: bool) -> None:
-    check_contract(
-        open_rows(root / "nemotron" / "nemotron_v1" / place, SYSTEMS.kinds),
-        functools.partial(is_science_line, real=real),
-    )
+    store = open_rows(root / "nemotron" / "nemotron_v1" / place, SYSTEMS.kinds)
+
+    check_contract(store, functools.partial(is_science_line, real=real))
 
 
 def test_row_is_found_with_any_row_groups(tmp_path: Path, root: Path, hf_layout: Artifact) -> None:
