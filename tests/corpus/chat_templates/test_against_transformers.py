@@ -31,9 +31,8 @@ def test_special_tokens_are_read_where_transformers_reads_them(tmp_path: Path) -
 
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"added_tokens_decoder": {}}))
-    assert rendered(row, load_template(ChatTemplateFiles(folder, "new", DAY))).parsed.text.startswith(
-        "<|im_start|><unknown>"
-    )
+    text = rendered(row, load_template(ChatTemplateFiles(folder, "new", DAY))).parsed.text
+    assert text.startswith("<|im_start|><unknown>")
 
 
 def oracle(folder: Path, row: dict[str, Any], template: ChatTemplate) -> tuple[str, list[int]]:
@@ -60,10 +59,8 @@ def _tokenizer(folder: Path) -> Any:
 
 def check(name: str, seeds: range, folder: Path) -> Counter[str]:
     """Count the rows that equal those of transformers and whose masks are proved."""
-    template, counts = (
-        load_template(ChatTemplateFiles(save_chat_model(folder, name), f"test/{name}", DAY)),
-        Counter[str](),
-    )
+    template = load_template(ChatTemplateFiles(save_chat_model(folder, name), f"test/{name}", DAY))
+    counts = Counter[str]()
     for seed in seeds:
         row = seeded_row(seed)
         text = rendered(json.loads(json.dumps(row)), template)

@@ -39,10 +39,8 @@ def test_harmony_rows_among_rows_of_a_chat_template_are_refused_in_one_line(fami
     text = "<|start|>user<|message|>q<|end|><|start|>assistant<|message|>a<|end|>"
     parsed, mode = parse_row(text, "plain/1", "assistant_all", None)
 
-    line = (
-        "plain/1: these rows need a tokenizer with Harmony's control tokens; score and select them apart from rows of"
-    )
-    with pytest.raises(InputError, match=line):
+    needed = "plain/1: these rows need a tokenizer with Harmony's control tokens"
+    with pytest.raises(InputError, match=f"{needed}; score and select them apart from rows of"):
         encode_row(parsed, "plain/1", mode, family("qwen").tokenizer)
 
 

@@ -31,17 +31,9 @@ def masked(row: dict[str, Any], template: ChatTemplate, **settings: Any) -> list
 MASKS = {
     "chatml": ['<tool_call>{"name": "lookup", "arguments": {"limit": 3, "word": "x y"}}</tool_call>', "It is four."],
     "llama": ['{"name": "lookup", "parameters": {"limit": 3, "word": "x y"}}', "It is four."],
-    "qwen": [
-        "I look it up.\n",
-        '{"name": "lookup", "arguments": {"limit": 3, "word": "x y"}}\n',
-        "Four.\n",
-        "It is four.",
-    ],
+    "qwen": ["I look it up.", '{"name": "lookup", "arguments": {"limit": 3, "word": "x y"}}', "Four.", "It is four."],
     "nemotron": [
-        "I look it up.\n",
-        "<parameter=limit>\n3\n</parameter>\n<parameter=word>\nx y\n",
-        "Four.\n",
-        "It is four.",
+        *("I look it up.", "<parameter=limit>\n3\n</parameter>\n<parameter=word>\nx y", "Four.", "It is four.")
     ],
     "gpt_oss": ['{"limit": 3, "word": "x y"}', "Four.", "It is four."],
 }
@@ -49,9 +41,9 @@ MASKS = {
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_output_of_the_model_counts_in_the_loss(name: str, family: Load) -> None:
-    assert [text.rstrip("\n") for text in masked(chat(*TALK, tools=TOOLS), family(name))] == [
-        text.rstrip("\n") for text in MASKS[name]
-    ]
+    runs = masked(chat(*TALK, tools=TOOLS), family(name))
+
+    assert [text.rstrip("\n") for text in runs] == MASKS[name]
 
 
 def test_a_template_may_drop_reasoning_of_earlier_turns(family: Load) -> None:
@@ -106,10 +98,16 @@ def test_train_turns_of_a_row_narrow_its_mask(turn: int, family: Load) -> None:
     assert [text.parsed.text[slice(*body)].strip() for body in bodies] == [run.strip() for run in TRAINED[turn]]
 
 
+TWO_CALLS = [
+    QUESTION,
+    {"role": "assistant", "content": None, "tool_calls": [LOOKUP, {"id": "b", "function": {"name": "fetch"}}]},
+    {"role": "tool", "content": "first", "tool_call_id": "a"},
+    {"role": "tool", "content": "second", "tool_call_id": "b"},
+]
+
+
 def test_completion_is_nonempty_if_the_source_trains_an_assistant_turn(family: Load) -> None:
-    calls = [LOOKUP, {"id": "b", "type": "function", "function": {"name": "fetch", "arguments": {}}}]
-    replies = [{"role": "tool", "content": word, "tool_call_id": key} for key, word in (("a", "x"), ("b", "y"))]
-    talk = [QUESTION, {"role": "assistant", "content": None, "tool_calls": calls}, *replies, TALK[-1]]
+    talk = [*TWO_CALLS, TALK[-1]]
     masks = {"calls": {1}, "answer": {4}, "question": {0}, "none": set[int]()}
     rows = [
         chat(*talk, uuid=name, tools=TOOLS, metadata={"train_turns": [number in trained for number in range(5)]})
@@ -121,24 +119,12 @@ def test_completion_is_nonempty_if_the_source_trains_an_assistant_turn(family: L
         rules = RowsRecipe.from_mapping({"template": {"path": "."}}, "the test")
         normalised = normalise_rows(list(enumerate(rows)), rules, ORIGIN, family(family_name)).batch.to_pylist()
 
-        assert {row["id"]: row["quality_completion_nonempty"] for row in normalised} == {
-            "calls": True,
-            "answer": True,
-            "question": False,
-            "none": False,
-            "whole": True,
-            "unanswered": False,
-        }
+        assert [row["id"] for row in normalised if row["quality_completion_nonempty"]] == ["calls", "answer", "whole"]
+        assert len(normalised) == len(rows)
 
 
 def test_calls_are_written_one_by_one_if_the_template_cannot_write_several(family: Load) -> None:
-    calls = [LOOKUP, {"id": "b", "type": "function", "function": {"name": "fetch", "arguments": {}}}]
-    replies = [
-        {"role": "tool", "content": word, "tool_call_id": key} for key, word in (("a", "first"), ("b", "second"))
-    ]
-    row = chat(QUESTION, {"role": "assistant", "content": None, "tool_calls": calls}, *replies, tools=TOOLS)
-
-    text = rendered(row, family("gpt_oss")).parsed
+    text = rendered(chat(*TWO_CALLS, tools=TOOLS), family("gpt_oss")).parsed
 
     assert [(str(message.role), message.content) for message in text.conversation[1:]] == [
         ("assistant", '{"limit": 3, "word": "x y"}'),
