@@ -1,13 +1,13 @@
-"""Token ids: control tokens get their special ids, content never does."""
+"""Control tokens are found, and get their special ids; content never does."""
 
 import numpy as np
 from harmony_oracle import encoder, library_tokens
 from harmony_strategies import CONVERSATIONS
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
-from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, AnalysisMode, Ending, Message
+from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, AnalysisMode, Ending, Message, find_special
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.tokens.o200k_vocabulary import SPECIAL_TOKENS
 
@@ -36,3 +36,20 @@ def test_a_body_ends_before_its_terminator() -> None:
 
 def test_every_special_token_of_the_vocabulary_is_refused_in_content() -> None:
     assert [token for token in SPECIAL_TOKENS if SPECIAL_PATTERN.fullmatch(token) is None] == []
+
+
+PIECES = st.sampled_from(["|", "<", "<|", "|>", "a ", "é", "<|end|>", "<|reserved_200100|>", "|" * 20])
+TEXTS = st.lists(PIECES, max_size=30).map("".join)
+
+
+@given(TEXTS, st.integers(0, 40), st.integers(0, 90))
+@example("|" * 16 + "<|end|>", 0, 23)
+@example("|" * 15 + "<|end|>", 0, 22)
+@example("<|end|>", 1, 7)
+@example("<|end|>", 0, 6)
+def test_first_control_token_equals_that_of_the_pattern(text: str, start: int, stop: int) -> None:
+    expected = SPECIAL_PATTERN.search(text, start, stop)
+
+    found = find_special(text, start, stop)
+
+    assert (found and found.span()) == (expected and expected.span())

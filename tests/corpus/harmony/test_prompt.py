@@ -59,16 +59,13 @@ def test_prompts_equal_those_of_the_library(system: SystemContent | None, develo
 
 
 def test_default_system_message_equals_that_of_the_library() -> None:
-    assert (
-        render_prompt(GPT_OSS_SYSTEM, None)
-        == prompt_text(GPT_OSS_SYSTEM, None)
-        == (
-            "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
-            "Knowledge cutoff: 2024-06\n\n"
-            "Reasoning: medium\n\n"
-            "# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>"
-        )
+    expected = (
+        "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
+        "Knowledge cutoff: 2024-06\n\n"
+        "Reasoning: medium\n\n"
+        "# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>"
     )
+    assert render_prompt(GPT_OSS_SYSTEM, None) == prompt_text(GPT_OSS_SYSTEM, None) == expected
 
 
 def test_first_repeated_namespace_by_name_is_refused() -> None:

@@ -18,14 +18,10 @@ ANSWER = "<|start|>assistant<|channel|>final<|message|>A<|return|>"
 
 
 def test_complete_conversation_has_all_flags() -> None:
+    flags = ("valid_harmony", "completion_nonempty", "has_user", "has_analysis", "has_calls", "calls_answered")
+
     assert basic_quality_flags_from_text(USER + THOUGHT + CALL + REPLY + ANSWER) == QualityFlags(
-        valid_harmony=True,
-        reason=None,
-        completion_nonempty=True,
-        has_user=True,
-        has_analysis=True,
-        has_calls=True,
-        calls_answered=True,
+        reason=None, **dict.fromkeys(flags, True)
     )
 
 

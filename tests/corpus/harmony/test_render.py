@@ -17,11 +17,7 @@ ANSWERS = Message(Role.TOOL, "4.5", "functions.halve", "assistant", "commentary"
 CONCLUDES = Message(Role.ASSISTANT, "4.5.", channel="final")
 
 
-def render(
-    *messages: Message,
-    analysis: AnalysisMode = AnalysisMode.KEEP,
-    ending: Ending = Ending.TRAINING,
-) -> str:
+def render(*messages: Message, analysis: AnalysisMode = AnalysisMode.KEEP, ending: Ending = Ending.TRAINING) -> str:
     return render_harmony(messages, analysis=analysis, ending=ending).text
 
 
@@ -76,9 +72,7 @@ def test_a_lone_surrogate_is_refused() -> None:
         (Message(Role.TOOL, "", None), Reason.UNKNOWN_ROLE),
         (Message(Role.TOOL, "", "assistant"), Reason.UNKNOWN_ROLE),
         (Message(Role.TOOL, "", "user:functions.f"), Reason.UNKNOWN_ROLE),
-        (Message(Role.TOOL, "", "asistant"), Reason.UNKNOWN_ROLE),
         (Message(Role.TOOL, "", "functions.f to=x"), Reason.INVALID_HEADER_FIELD),
-        (Message(Role.USER, "", ""), Reason.INVALID_HEADER_FIELD),
         (Message(Role.TOOL, "", "functions.\udc00"), Reason.INVALID_HEADER_FIELD),
         (Message(Role.USER, "", "a" * 257), Reason.INVALID_HEADER_FIELD),
         (Message(Role.ASSISTANT, "", recipient="f<|message|>"), Reason.INVALID_HEADER_FIELD),
