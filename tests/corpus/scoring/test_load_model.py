@@ -84,16 +84,11 @@ def truncate(weights: Path) -> None:
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (
-            remove_weight,
-            r"weights are missing .* model\.layers\.1\.mlp\.up_proj\.weight \(1 in all\); use a folder with .*",
-        ),
-        (truncate, r"weights are truncated or damaged \(.*; fetch or copy the model again"),
-    ],
-)
+MISSING = r"weights are missing .* model\.layers\.1\.mlp\.up_proj\.weight \(1 in all\); use a folder with .*"
+TORN = r"weights are truncated or damaged \(.*; fetch or copy the model again"
+
+
+@pytest.mark.parametrize(("damage", "message"), [(remove_weight, MISSING), (truncate, TORN)])
 def test_missing_or_truncated_weights_are_refused_in_one_line(
     saved: Saved, tmp_path: Path, damage: Callable[[Path], None], message: str
 ) -> None:

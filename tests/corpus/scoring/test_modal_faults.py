@@ -53,17 +53,9 @@ def test_a_fault_that_prevents_a_call_is_reported_with_advice(
 @pytest.mark.parametrize(
     ("missing", "settings", "text"),
     [
-        (
-            {"pool_files": None},
-            {},
-            "mine/train: pools are in a local folder, and Modal reads pools of a hub; publish them",
-        ),
+        ({"pool_files": None}, {}, "mine/train: pools are in a local folder, and Modal reads pools of a hub; publish"),
         ({"model_files": None}, {}, "scoring.model: the model is in a local folder"),
-        (
-            {},
-            {"gpu": "H100!"},
-            "scoring.device: cpu does not match CORPUSMILL_MODAL_GPU, which is H100!; use cpu with 'none'",
-        ),
+        ({}, {"gpu": "H100!"}, "scoring.device: cpu does not match CORPUSMILL_MODAL_GPU, which is H100!; use cpu with"),
         ({}, {"gpus": 2}, "CORPUSMILL_MODAL_GPUS: must be 1 unless the model is spread over GPUs, got 2; set it to 1"),
     ],
 )
@@ -176,11 +168,7 @@ def test_unanswered_polls_lose_nothing(
 
 
 def test_after_a_long_silence_the_build_stops_and_its_calls_continue(
-    loopback: ModalOnLoopback,
-    work: ScoreWork,
-    folder: StagingView,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    loopback: ModalOnLoopback, work: ScoreWork, folder: StagingView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = build_jobs(tmp_path, a=None, b=None)
     monkeypatch.setattr(modal_calls, "_MAX_SILENCE_S", -1.0)

@@ -44,6 +44,10 @@ INDEX = "model.safetensors.index.json"
 WHOLE = "use a complete model"
 NO_MAPPING = f"config.json is not a JSON object; {WHOLE}"
 ANOTHER = "use a model in the format of transformers: config.json, and weights in safetensors"
+PICKLE = (
+    "the weights are a pickle (pytorch_model.bin), which can run code when it is read; "
+    "convert them to safetensors, or use a revision with safetensors"
+)
 ITSELF = "which is never run; use a model whose architecture is part of transformers"
 
 
@@ -54,15 +58,11 @@ ITSELF = "which is never run; use a model whose architecture is part of transfor
         *(({"config.json": odd}, NO_MAPPING) for odd in (b"{", b"[" * 100_000, b"[]")),
         ({SHARDS[1]: None}, f"{INDEX} lists {SHARDS[1]}, which is missing or not in safetensors; {WHOLE}"),
         (
-            {INDEX: b'{"weight_map": {"a": "pytorch_model.bin"}}'},
-            f"{INDEX} lists pytorch_model.bin, which is missing or not in safetensors; {WHOLE}",
+            {INDEX: b'{"weight_map": {"a": "b.bin"}}'},
+            f"{INDEX} lists b.bin, which is missing or not in safetensors; {WHOLE}",
         ),
         ({INDEX: b'{"weight_map": {}}'}, f"{INDEX} lists no file; {WHOLE}"),
-        (
-            {INDEX: None},
-            "the weights are a pickle (pytorch_model.bin), which can run code when it is read; "
-            "convert them to safetensors, or use a revision with safetensors",
-        ),
+        ({INDEX: None}, PICKLE),
         ({INDEX: None, "pytorch_model.bin": None}, f"neither model.safetensors nor {INDEX} found; {ANOTHER}"),
         (
             {f"{name}.py": b"" for name in ("z", "tokens", "y", "modeling_tiny", "x")},
@@ -86,6 +86,7 @@ def test_a_model_that_needs_more_than_its_files_is_refused_in_one_line(
 
 
 COMMIT = "a" * 40
+WRITE = "write owner/name, such as unsloth/gpt-oss-120b"
 ONE_OF = "the model must have one location; set `name` and `revision`, or only `path`"
 
 
@@ -97,18 +98,8 @@ ONE_OF = "the model must have one location; set `name` and `revision`, or only `
         ({"name": None, "revision": COMMIT}, ONE_OF),
         ({"path": "tiny", "name": "maker/tiny"}, ONE_OF),
         ({"path": "tiny", "revision": COMMIT}, ONE_OF),
-        (
-            {"name": "a/b/c", "revision": COMMIT},
-            "'a/b/c' is not a model name; write owner/name, such as unsloth/gpt-oss-120b",
-        ),
-        (
-            {"name": "..", "revision": COMMIT},
-            "'..' is not a model name; write owner/name, such as unsloth/gpt-oss-120b",
-        ),
-        (
-            {"name": "gpt2", "revision": "main"},
-            "the revision of gpt2 must be a commit of 40 hex digits, got 'main'",
-        ),
+        *(({"name": odd, "revision": COMMIT}, f"'{odd}' is not a model name; {WRITE}") for odd in ("a/b/c", "..")),
+        ({"name": "gpt2", "revision": "main"}, "the revision of gpt2 must be a commit of 40 hex digits, got 'main'"),
     ],
 )
 def test_a_section_without_exactly_one_model_is_refused_in_one_line(section: dict[str, Any], message: str) -> None:
@@ -152,10 +143,8 @@ def test_a_changed_folder_makes_its_pin_stale(name: str, note: str, run: Run, tm
     with open(tmp_path / "tiny" / name, "ab") as file:
         file.write(b" ")
 
-    assert pin.state(run.root) == (
-        "stale",
-        f"1 of the files in {tmp_path / 'tiny'} changed; the first is {name}{note}",
-    )
+    line = f"1 of the files in {tmp_path / 'tiny'} changed; the first is {name}{note}"
+    assert pin.state(run.root) == ("stale", line)
 
 
 def test_a_chat_template_is_pinned_without_weights_or_code(run: Run, hub: FaultyHub) -> None:
@@ -166,11 +155,6 @@ def test_a_chat_template_is_pinned_without_weights_or_code(run: Run, hub: Faulty
     drive.build(target, run)
 
     inputs = open_artifact(run.root / target.folder).manifest.identity.inputs
-    entries = [entry["name"].partition(":")[2] for entry in inputs]
-    assert entries == [
-        "additional_chat_templates/rag.jinja",
-        "chat_template.jinja",
-        "special_tokens_map.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ]
+    template = ["additional_chat_templates/rag.jinja", "chat_template.jinja", "special_tokens_map.json"]
+    files = [entry["name"].partition(":")[2] for entry in inputs]
+    assert files == [*template, "tokenizer.json", "tokenizer_config.json"]

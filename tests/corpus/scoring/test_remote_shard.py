@@ -42,15 +42,12 @@ POOL = "candidates_a/train-00000-of-00001.parquet"
 
 @dataclass(frozen=True)
 class RemoteMachine:
-    """Another machine, and the request that it gets.
-
-    Attributes: hub: where the same pool and model are stored on this machine.
-    """
+    """Another machine, and the request that it gets."""
 
     request: Request
     files: Path
     scores: Path
-    hub: Path
+    hub: Path  # has the same pool and model on this machine
 
     def score(self, request: Request | None = None) -> bytes:
         receipt = score_remote(request or self.request, self.files, self.scores)

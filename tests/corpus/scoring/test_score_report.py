@@ -70,9 +70,8 @@ def correctness(row: Row) -> str:
     share = row["correctness"]
     if share is None:
         return "null"
-    return (
-        str(int(share)) if share in (0, 1) else CORRECTNESS_RANGES[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
-    )
+    is_edge = share in (0, 1)
+    return str(int(share)) if is_edge else CORRECTNESS_RANGES[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
 
 
 def length(row: Row) -> str:
@@ -134,11 +133,9 @@ def test_the_first_of_equal_rows_is_listed(tmp_path: Path) -> None:
 def test_page_shows_the_model_from_each_splits_manifest(report: Artifact, tmp_path: Path) -> None:
     html = page(report)
 
-    for part, key, value in (
-        ("model", "attention", "eager"),
-        ("uncertainty of scores", "error_bar", ""),
-        ("uncertainty of scores", "largest", "0.00012"),
-    ):
+    uncertainty = "uncertainty of scores"
+    shown = [("model", "attention", "eager"), (uncertainty, "error_bar", ""), (uncertainty, "largest", "0.00012")]
+    for part, key, value in shown:
         assert re.search(rf"<th>{part}</th>(?:(?!</table>).)*<td>{key}</td><td[^>]*>{value}</td></tr>", html, re.DOTALL)
     splits = [
         write_scores(tmp_path / name, f"maths/{name}", [scored_row(0, 1.0)], decisions)
@@ -174,8 +171,8 @@ def test_a_split_without_scores_and_a_group_of_one_row(tmp_path: Path) -> None:
 
     figures_by_split, nothing = numbers(report)["splits"], [None, None, None, [], []]
     assert figures_by_split["maths/none"]["without_score"] == {"no_completion": 1}
+    figures = ("nll", "bits_per_byte", "perplexity", "quantiles", "bins")
     for name in ("maths/none", "maths/empty"):
-        figures = ("nll", "bits_per_byte", "perplexity", "quantiles", "bins")
         assert [figures_by_split[name]["scored"][figure] for figure in figures] == nothing
     assert figures_by_split["maths/one"]["domains"]["proof"]["quantiles"] == [0.7] * 7
     assert page(report).count("No row has a score.") == 2

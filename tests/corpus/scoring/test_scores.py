@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from real_samples import some
 from score_files import naive_percentile, scored_row, write_scores
 
+from pipeline_assets.corpus.scoring.scored_split import read_pool_rows
 from pipeline_assets.corpus.scoring.scores import (
     COLUMN_DESCRIPTIONS,
     SCORES_FILE,
@@ -76,6 +77,8 @@ def test_a_pool_that_lost_rows_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="row 3 was scored, but the file has only 3 rows"):
         list(split.rows([], ["id"]))
+    with pytest.raises(InputError, match="row -1 was scored, but the file has only 3 rows"):
+        list(read_pool_rows(pool, np.array([-1, 2]), ["id"]))
 
 
 @pytest.mark.parametrize(("rows", "previewed"), [(0, 0), (9, 9), (12, 10)])
@@ -124,19 +127,15 @@ def test_stability_check_does_not_apply_without_rescored_rows() -> None:
     assert (verdict.passed, verdict.applies, verdict.because) == (True, False, "no row was scored again")
 
 
-@pytest.mark.parametrize(
-    ("rows", "passed", "because"),
-    [
-        ({"low": 0, "high": 1200}, True, "low 0, high 1,200"),
-        (
-            {"low": 0, "high": 0},
-            False,
-            "no row is in a subset; the rules take percentiles (0 to 100): low from 0 to 0.2, high from 0.8 to 1; "
-            "widen one, or relax its `where`",
-        ),
-    ],
+NO_ROW = (
+    "no row is in a subset; the rules take percentiles (0 to 100): low from 0 to 0.2, high from 0.8 to 1; "
+    "widen one, or relax its `where`"
 )
-def test_a_subset_has_rows(rows: dict[str, int], passed: bool, because: str) -> None:
+
+
+@pytest.mark.parametrize(("high", "passed", "because"), [(1200, True, "low 0, high 1,200"), (0, False, NO_ROW)])
+def test_a_subset_has_rows(high: int, passed: bool, because: str) -> None:
+    rows = {"low": 0, "high": high}
     recipe = {"rules": {"low": {"percentile": ["0", "0.2"]}, "high": {"percentile": ["0.8", "1"]}}}
     identity = Identity(StageVersion("training_subsets", 2), recipe, [], None, {}, {"subsets": rows}, [])
 

@@ -29,19 +29,15 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
     assert restored.content() == recipe.content()
 
 
+BAND = "`rules.mine.percentile` must be the lower percentile, then the higher one, at most 100"
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (
-            {"percentile": [0, 101]},
-            "`rules.mine.percentile` must be the lower percentile, then the higher one, at most 100, got [0, 101]",
-        ),
+        *(({"percentile": band}, f"{BAND}, got {band}") for band in ([0, 101], [30, 25])),
         ({"percentile": [-1, 5]}, "`rules.mine.percentile.0` must be a decimal number, such as 0.3, got -1"),
         ({"percentile": [0, "2.5 %"]}, "`rules.mine.percentile.1` must be a decimal number, such as 0.3, got '2.5 %'"),
-        (
-            {"percentile": [30, 25]},
-            "`rules.mine.percentile` must be the lower percentile, then the higher one, at most 100, got [30, 25]",
-        ),
         ({"where": ["nll_mean > 1"]}, "unknown column nll_mean"),
         ({"balance": "meta_domain"}, "`rules.mine.balance` must be true or false, or a list, got 'meta_domain'"),
         ({"balance": ["meta_domain", 3]}, "`rules.mine.balance.1` must be text, got 3; put it in quotes"),

@@ -18,7 +18,7 @@ from subset_pools import Row, bare, build_subsets, ids_in, rows_in, scored
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.row_choice import boundary_mask, choose_rows, select_candidates, selection_ranks
+from pipeline_assets.corpus.scoring.row_choice import boundary_mask, choose_rows, selection_ranks
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import COLUMN_DESCRIPTIONS, SUBSET_SCHEMA
@@ -83,20 +83,17 @@ def draw_splits(count: int = 40) -> dict[str, tuple[list[Row], list[float | None
     return {"math-v2/none": ([], [])} | {name: draw_rows(count, seed) for seed, name in enumerate(names)}
 
 
-FLAGS = [
-    {"quality_valid_harmony": False},
-    {"quality_completion_nonempty": False},
-    {"quality_valid_tool_schema": False},
-    {"quality_known_channels": False},
+MUST_BE_TRUE = ("valid_harmony", "completion_nonempty", "valid_tool_schema", "known_channels")
+BEST: Row = {f"quality_{name}": True for name in MUST_BE_TRUE} | {"quality_is_duplicate": False}
+BEST |= {"quality_control_characters": 0, "quality_stalled_calls": 0, "quality_repetition": 0.49}
+FLAGS: list[Row] = [
+    *({f"quality_{name}": False} for name in MUST_BE_TRUE),
     {"quality_is_duplicate": True},
     {"quality_control_characters": 1},
     {"quality_stalled_calls": 1},
     {"quality_repetition": 0.5},
     {"meta_correctness": 0.0},
 ]
-BEST: Row = {"quality_valid_harmony": True, "quality_completion_nonempty": True, "quality_valid_tool_schema": True}
-BEST |= {"quality_known_channels": True, "quality_is_duplicate": False, "quality_control_characters": 0}
-BEST |= {"quality_stalled_calls": 0, "quality_repetition": 0.49}
 
 
 def test_rows_without_correctness_enter_unverified_subsets_by_percentile_and_quality(tmp_path: Path) -> None:
@@ -139,9 +136,8 @@ def test_each_dropped_row_has_its_reason(tmp_path: Path) -> None:
     rows = [bare(f"{number}", meta_correctness=1.0) for number in range(6)]
     split = scored(tmp_path, "math/low", rows, [1.0, 2.0, 3.0, 4.0, 5.0, None])
 
-    artifact = build_subsets(
-        tmp_path, [split], {"low": {"percentile": [0, 50], "max_rows": 2}, "off": {"percentile": [5, 5]}}
-    )
+    rules = {"low": {"percentile": [0, 50], "max_rows": 2}, "off": {"percentile": [5, 5]}}
+    artifact = build_subsets(tmp_path, [split], rules)
 
     dropped = {"in_no_subset": 2, "no_score": 1, "over_max_rows": 1}
     assert artifact.manifest.identity.counts["ledger"] == {"in": 6, "out": 2, "dropped": dropped, "rejected": {}}
@@ -210,48 +206,15 @@ def test_neither_the_order_of_splits_nor_workers_change_a_byte(tmp_path: Path) -
         assert content_sha256(serial.path(file.path)) == file.content_sha256
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 10**6), st.integers(1, 25), st.integers(1, 25), st.booleans())
-def test_a_larger_max_rows_only_adds_rows(seed: int, fewer: int, more: int, balance: bool) -> None:
-    draw = random.Random(seed)
-    ids = [f"row-{number}" for number in range(20)]
-    domains = np.array([draw.randrange(4) for _ in ids], np.int32)
-    turn = selection_ranks(seed, "mine", "math/low", ids)
-
-    small, large = (
-        select_candidates(SubsetRule(max_rows=rows, balance=balance), turn, domains) for rows in sorted([fewer, more])
-    )
-
-    assert not (small & ~large).any()
-    assert (small.sum(), large.sum()) == tuple(min(rows, 20) for rows in sorted([fewer, more]))
-
-
-def test_balance_without_max_rows_limits_each_domain_to_the_smallest(tmp_path: Path) -> None:
-    domains = ["math"] * 7 + ["proof"] * 3 + [None] * 4
-    rows = [bare(f"{number}", meta_domain=domain) for number, domain in enumerate(domains)]
-
-    artifact = build_subsets(tmp_path, [scored(tmp_path, "math/low", rows, [1.0] * 14)], {"even": {"balance": True}})
-
-    assert Counter(row["meta_domain"] for row in rows_in(artifact, "even")) == {"math": 3, "proof": 3, None: 3}
-
-
 def test_balance_by_columns_gives_each_combination_equal_shares(tmp_path: Path) -> None:
-    strata = [("math", "low")] * 9 + [("math", "high")] * 2 + [("proof", None)] * 5
-    rows = [
-        bare(f"{number}", meta_domain=domain, meta_difficulty_bin=difficulty)
-        for number, (domain, difficulty) in enumerate(strata)
-    ]
-    split = scored(tmp_path, "math/low", rows, [1.0] * 16)
     columns = ["meta_domain", "meta_difficulty_bin"]
+    strata = [("math", "low")] * 9 + [("math", "high")] * 2 + [("proof", None)] * 5
+    rows = [bare(f"{number}", **dict(zip(columns, stratum, strict=True))) for number, stratum in enumerate(strata)]
+    rules = {"some": {"max_rows": 10, "balance": columns}, "even": {"balance": columns}}
 
-    artifact = build_subsets(
-        tmp_path, [split], {"some": {"max_rows": 10, "balance": columns}, "even": {"balance": columns}}, disjoint=False
-    )
+    artifact = build_subsets(tmp_path, [scored(tmp_path, "math/low", rows, [1.0] * 16)], rules, disjoint=False)
 
-    counts = [
-        Counter((row["meta_domain"], row["meta_difficulty_bin"]) for row in rows_in(artifact, rule))
-        for rule in ("some", "even")
-    ]
+    counts = [Counter(tuple(row[name] for name in columns) for row in rows_in(artifact, rule)) for rule in rules]
     assert counts == [
         {("math", "low"): 4, ("math", "high"): 2, ("proof", None): 4},
         {("math", "low"): 2, ("math", "high"): 2, ("proof", None): 2},
@@ -275,13 +238,8 @@ def test_rows_near_a_boundary_could_flip(tmp_path: Path) -> None:
     sure = scored(tmp_path, "math/sure", rows, nll, how_sure={"error_bar": "0.1"})
     unknown = scored(tmp_path, "math/unknown", rows, nll)
 
-    artifact = build_subsets(
-        tmp_path,
-        [sure, unknown],
-        {"band": {"percentile": [30, 50], "where": ["meta_correctness = 1"]}, "all": {}},
-    )
-
-    decisions = artifact.manifest.identity.decisions
+    rules = {"band": {"percentile": [30, 50], "where": ["meta_correctness = 1"]}, "all": {}}
+    decisions = build_subsets(tmp_path, [sure, unknown], rules).manifest.identity.decisions
     assert decisions["error_bar"] == {"math/sure": "0.1", "math/unknown": None}
     band = decisions["rules"]["band"]
     # In the band are 3.05 and 4.0, of which 4.0 is incorrect; 3.0 and 4.02 are within 0.1 of its edges.
@@ -335,13 +293,3 @@ def test_disjoint_subsets_share_no_row_and_row_order_does_not_matter(
         free = candidates[:, position] & ~(chosen[:, :position].any(axis=1) & disjoint)
         if not rule.balance:
             assert chosen[:, position].sum() == min(free.sum(), rule.max_rows or 30)
-
-
-def test_scores_of_missing_pool_rows_stop_the_build(tmp_path: Path) -> None:
-    split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(9)], [1.0] * 9)
-    scores = pq.read_table(split.scores_file)
-    rows = pa.array([-1, *scores["pool_row"].to_pylist()[1:]], pa.int64())
-    pq.write_table(scores.set_column(scores.column_names.index("pool_row"), "pool_row", rows), split.scores_file)
-
-    with pytest.raises(InputError, match="row -1 was scored, but the file has only 3 rows"):
-        build_subsets(tmp_path, [split], {"all": {}})

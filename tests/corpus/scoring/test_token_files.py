@@ -148,27 +148,23 @@ def test_a_template_row_whose_body_ends_within_a_token_is_named(tmp_path: Path) 
     template = load_template(files)
     text = "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\nfour<|im_end|>\n"
     body = text.index("four")
-    rules = [
-        f"spans/1 user@17-23 assistant@{body}-{body + length}*" for length in (4, 4, 6)
-    ]  # "four<|": a part of the token <|im_end|>
-    rows = [
-        bare(name, text=text, template=template.column_value, loss_rule=rule)
-        for name, rule in zip("abc", rules, strict=True)
-    ]
+    ends = {"a": 4, "b": 4, "c": 6}  # "four<|": a part of the token <|im_end|>
+    rules = {name: f"spans/1 user@17-23 assistant@{body}-{body + end}*" for name, end in ends.items()}
+    rows = [bare(name, text=text, template=template.column_value, loss_rule=rule) for name, rule in rules.items()]
     splits = [scored(tmp_path, "math/low", rows, [1.0, 2.0, 3.0])]
 
     with pytest.raises(InputError, match=r"math/low c: .*tokens do not end where the body does"):
         build_subsets(tmp_path, splits, {"all": {}}, tokenizer=template.tokenizer, tokens=True)
 
 
+OTHER_MASK = "tokens in the loss mask do not decode to the text that counts"
+
+
 @pytest.mark.parametrize(
     ("decode", "message"),
     [
         (lambda encoder, ids: DECODE(encoder, ids).replace("four", "five"), "tokens do not decode to the row's text"),
-        (
-            lambda encoder, ids: DECODE(encoder, ids if len(ids) > 40 else ids[1:]),
-            "tokens in the loss mask do not decode to the text that counts",
-        ),
+        (lambda encoder, ids: DECODE(encoder, ids if len(ids) > 40 else ids[1:]), OTHER_MASK),
     ],
 )
 def test_tokens_or_a_mask_that_decode_to_other_text_stop_the_build(
