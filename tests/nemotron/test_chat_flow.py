@@ -16,6 +16,7 @@ from plain_scorer import reference_model, reference_nll
 from seeded_chats import seeded_row
 from tiny_models import save_model
 
+from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands.peek import peek
 from pipeline_assets.corpus.scoring.token_rows import encode_row
@@ -23,6 +24,7 @@ from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 pytestmark = pytest.mark.slow
@@ -115,6 +117,17 @@ def test_token_files_have_the_ids_of_the_text_and_the_ends_of_answers(built: dic
         assert tokenizer.decode(ids[token_slice][end : end + 1]) == "<|im_end|>"
 
 
+def test_messages_of_a_row_are_shown(built: dict[str, Artifact]) -> None:
+    rows = read_table(built["normalized_shards"], "data/*.parquet")
+    store = ConversationRows(built["normalized_shards"], None)  # type: ignore[arg-type]
+
+    for number in range(len(rows)):
+        [part] = store.row_at(number).parts
+        messages = store.messages(part)
+        assert messages
+        assert sum(counts for _, counts in messages) == rows[number]["loss_rule"].count("*")
+
+
 def test_peek_shows_the_markup_of_every_line(built: dict[str, Artifact], capsys: pytest.CaptureFixture[str]) -> None:
     [text, *_] = [row["text"] for row in read_table(built["normalized_shards"], "data/*.parquet")]
 
@@ -126,7 +139,20 @@ def test_peek_shows_the_markup_of_every_line(built: dict[str, Artifact], capsys:
     assert "".join("".join(line[2:] for line in lines).split()) == "".join(text.split())
 
 
-def test_a_tokenizer_other_than_the_templates_is_refused_by_a_dry_run(
+def test_a_tokenizer_other_than_the_templates_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
+    model = save_chat_model(save_model("Llama", tmp_path / "model"), "chatml")
+
+    with pytest.raises(InputError) as error:
+        build(folder, model, "other")
+
+    line = str(error.value)
+    assert "rows of this template need the tokenizer.json" in line
+    assert load_model_tokenizer(folder / "model", False).sha256 in line
+    assert load_model_tokenizer(model, False).sha256 in line
+    assert "\n" not in line
+
+
+def test_a_dry_run_refuses_another_tokenizer_too(
     built: dict[str, Artifact], folder: Path, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     model = save_chat_model(save_model("Llama", tmp_path / "model"), "chatml")

@@ -123,28 +123,39 @@ def test_assets_built_by_partition_have_the_same_digests(built: Path, tmp_path: 
 
 
 NEEDED = "`decontamination` needs deduplicated rows; add `deduplicate`, `{}` is enough"
-NO_COLUMN = "set quiz has no column `query`; its first row has"
 CUT = "rows can only be dropped as a whole, got `cut`; write `drop`, without the section `cut`"
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (lambda recipe, quiz: recipe.update(deduplicate=None), NEEDED),
-        (lambda recipe, quiz: recipe["decontamination"].update(action="cut", cut={}), CUT),
-        (lambda recipe, quiz: quiz.update(path="gone"), "gone not found"),
-        (lambda recipe, quiz: quiz["columns"].update(text=["query"]), NO_COLUMN),
+        (lambda recipe: recipe.update(deduplicate=None), NEEDED),
+        (lambda recipe: recipe["decontamination"].update(action="cut", cut={}), CUT),
+        (lambda recipe: recipe["decontamination"]["evaluation"][0].update(path="gone"), "gone not found"),
     ],
 )
 def test_invalid_recipes_are_refused_before_a_build(
-    corpusmill: Corpusmill, built: Path, tmp_path: Path, change: Callable[[Any, Any], None], line: str
+    corpusmill: Corpusmill, built: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None], line: str
 ) -> None:
     root = copy_inputs(built, tmp_path / "data")
     recipe = yaml.safe_load((root / "recipes" / "mine.yaml").read_text())
-    change(recipe, recipe["decontamination"]["evaluation"][0])
+    change(recipe)
     (root / "recipes" / "mine.yaml").write_text(yaml.safe_dump(recipe))
 
     result = corpusmill("run", "mine", "--data", root)
 
-    assert line in only_line(result)
+    assert line in refused(result)
+    assert not (root / "nemotron").exists()
+
+
+def test_missing_column_of_an_evaluation_set_is_found_before_a_build(
+    corpusmill: Corpusmill, built: Path, tmp_path: Path
+) -> None:
+    root = copy_inputs(built, tmp_path / "data")
+    path = root / "recipes" / "mine.yaml"
+    path.write_text(path.read_text().replace("- question", "- query"))
+
+    result = corpusmill("run", "mine", "--data", root)
+
+    assert "set quiz has no column `query`; its first row has" in only_line(result)
     assert not (root / "nemotron").exists()

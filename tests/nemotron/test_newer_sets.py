@@ -35,6 +35,9 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+OFF = {"enable_thinking": False}
+
+
 def build_chats() -> list[dict[str, Any]]:
     """Return a row of each form, named after it, each with its own question."""
     talk = [question("Sum, as text?"), called({"word": "sum"}), reply("four"), LONG]
@@ -45,7 +48,7 @@ def build_chats() -> list[dict[str, Any]]:
     return [
         {"uuid": "text", "messages": as_text(talk), "tools": json.dumps([LOOKUP])},
         {"uuid": "schema", "messages": [question("Sum, by schema?"), *talk[1:]], "tools": [tool]},
-        {"uuid": "off", "messages": [question("No thoughts?"), LONG], "chat_template_kwargs": {"thinking": False}},
+        {"uuid": "off", "messages": [question("No thoughts?"), LONG], "chat_template_kwargs": OFF},
         {"uuid": "turns", "messages": turns, "metadata": {"train_turns": [False, False, False, True]}},
         {"uuid": "few", "messages": turns, "metadata": {"train_turns": [False, True]}},
         {"uuid": "restored", "messages": [withheld, LONG], "metadata": {"seed_prompt_sha256": sha256("Which seed?")}},

@@ -10,6 +10,7 @@ from command_results import Corpusmill, Result
 from huggingface_hub import DatasetCard
 from nemotron_hub import SPLITS
 
+from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -99,6 +100,19 @@ def test_a_sample_names_places_in_the_whole_file(typed: list[Result], nemotron_h
     assert rows[0]["source_row"] == 0 < rows[1]["source_row"]
     assert {row["source_file"] for row in rows} == {"data/RQA.jsonl"}
     assert {row["source_revision"] for row in rows} == {nemotron_hub.commits()["nvidia/Nemotron-Science-v1"]}
+
+
+def test_harmony_text_is_kept_unchanged(typed: list[Result], work: Path) -> None:
+    folder = Path(typed[7].stdout.splitlines()[0])
+
+    [row] = pq.read_table(folder / "data" / "train-00000-of-00001.parquet").to_pylist()
+    source_row = json.loads((work / "datasets" / "harmony-tools" / "train.jsonl").read_text().splitlines()[0])
+    assert row["text"] == source_row["text"]
+    assert (row["meta_domain"], row["template"], row["source_revision"]) == ("math", "plain/1", None)
+    assert [*read_line_blocks(folder / "rejects.jsonl.zst")] == []
+    [block] = read_line_blocks(folder / "dropped.jsonl.zst")
+    assert json.loads(block)["detail"].startswith("text_outside_messages")
+    assert "1 dropped (invalid_harmony)" in typed[7].stdout
 
 
 def test_the_trace_of_a_dropped_row_has_the_reason(typed: list[Result], corpusmill: Corpusmill, work: Path) -> None:

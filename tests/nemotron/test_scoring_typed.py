@@ -81,9 +81,6 @@ def test_description_of_subsets_lists_their_datasets(corpusmill: Corpusmill, mod
     assert sorted(name.strip("`") for name, _ in sources[1:]) == [f"maker/chats@{'b' * 40}", f"maker/math@{'a' * 40}"]
 
 
-APART = ["chats_train: 2", "low: 3", "math_train: 1"]  # rows of different datasets may have equal ids
-
-
 def test_token_files_of_subsets_are_not_pools(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     """Only a `rows.parquet` next to `tokens.npy` describes tokens."""
     subsets = write_pool(tmp_path / "mine", build_rows(3), "subset_anchor/math/low-00000-of-00001.parquet")
@@ -95,6 +92,9 @@ def test_token_files_of_subsets_are_not_pools(corpusmill: Corpusmill, models: Pa
 
     assert done.returncode == 0, done.stderr
     assert [line.partition(" row")[0] for line in done.stdout.splitlines()] == ["mine/low: 3", "mine/rows: 2"]
+
+
+APART = ["chats_train: 2", "low: 3", "math_train: 1"]  # rows of different datasets may have equal ids
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,16 @@ def test_files_with_the_same_split_name_are_refused(corpusmill: Corpusmill, mode
     rule = "the files of 'my pool' and of 'my#pool' would be one split, my_pool"
     fix = "rename the files of one of them, or score them with --pool-subdir"
     assert (refused.returncode, only_line(refused)) == (2, f"{pool}: {rule}; {fix}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_refused_files_leave_no_output(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    write_pool(tmp_path / "mine", [{"text": "A row without an id."}])
+
+    refused = score(corpusmill, tmp_path / "mine", models / "first", tmp_path / "out")
+
+    assert refused.returncode == 1
+    assert "column not found: id, loss_mode; a pool needs the columns id, text, loss_mode" in only_line(refused)
     assert not (tmp_path / "out").exists()
 
 

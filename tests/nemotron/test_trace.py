@@ -12,6 +12,7 @@ from rows_contract import check_contract
 from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.rows.follow import follow_source
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
+from pipeline_assets.build.rows.store import UpstreamRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -51,6 +52,20 @@ def test_rows_of_a_split_and_of_the_layout_are_traced_to_the_same_lines(root: Pa
         assert outcome == "pooled" and number is not None
         assert open_rows(pools, SYSTEMS.kinds).row_at(number).parts[0].id == own.text.part.id
         assert fates == {hf_layout.folder: ("kept", row + 3), prompts: ("kept", row), kept: ("kept", row)}
+
+
+@pytest.mark.parametrize(
+    ("step", "row"), [("deduplicated/nemotron-science-v1/RQA", 1), ("hf_layout/nemotron-science-v1", 4)]
+)
+def test_origin_of_later_rows_is_a_row_of_the_normalized_split(root: Path, step: str, row: int) -> None:
+    store = open_rows(root / "nemotron" / "nemotron_v1" / step, SYSTEMS.kinds)
+    [part] = store.row_at(row).parts
+
+    origin = store.origin(part)
+
+    assert isinstance(origin, UpstreamRow)
+    split = root / "nemotron" / "nemotron_v1" / "normalized_shards" / "nemotron-science-v1" / "RQA"
+    assert (origin.store.artifact.folder, origin.number) == (split, 1)
 
 
 OF_SPLITS = ("normalized_shards", "prompts", "near_duplicates", "deduplicated")

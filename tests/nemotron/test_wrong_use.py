@@ -17,6 +17,9 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 AGENTIC = "nvidia/Nemotron-Agentic-v1"
 NOWHERE = "folder not found; pass a folder, or owner/name"
 EMPTY = "must not be empty; pass a folder, or owner/name"
+PRIVATE = "dataset not found or private (HTTP 401)"
+NO_POOLS = "no Parquet files found; choose pools: Parquet files with the columns id, text"
+NO_SCORES = "no sealed scores found; choose an output folder of `nemotron score` or `run`"
 NORMALIZE = "normalize --dataset chats --domain math"
 SCORE = "score --pool pool --model {model}"
 
@@ -39,26 +42,32 @@ def chats(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (f"inventory --dataset {AGENTIC} --split tool_caling", "'tool_caling' not found; did you mean tool_calling?"),
         (f"inventory --dataset {AGENTIC} --revision v2", f"revision v2 not found; run `corpusmill pin {AGENTIC}`"),
         ("inventory --dataset ''", f"--dataset: {EMPTY}"),
         ("inventory --dataset chats/train.jsonl", "expected a folder, got a file; pass the folder that contains it"),
         ("inventory --dataset chat", f"chat: {NOWHERE}"),
-        ("inventory --dataset my/chat", "dataset not found or private (HTTP 401), and the folder my/chat was not"),
-        ("inventory --dataset chats --max-records 0", "--max-records: must be at least 1, got '0'"),
+        ("inventory --dataset ./chat", f"./chat: {NOWHERE}"),
+        ("inventory --dataset my/chat", f"{PRIVATE}, and the folder my/chat was not found; check the name"),
+        ("inventory --dataset chats --max-records 0", "--max-records: must be at least 1, got '0'; see"),
+        (f"{NORMALIZE} --template harmony", "--template"),
+        (f"{NORMALIZE} --loss all", "--loss"),
         (f"{NORMALIZE} --max-reject-fraction 2", "--max-reject-fraction"),
         (f"{NORMALIZE} --write-readme", "--write-readme: needs --hf-layout, whose folder"),
         (f"{NORMALIZE} --revision main", "a folder has no commits, got --revision; omit --revision"),
         (f"{NORMALIZE} --domain maths", "--domain"),
         ("normalize --dataset chats", "the domain of its rows is unknown; set --domain to one of math, proof, science"),
-        ("score --pool lines --model {model}", "lines: no Parquet files found; choose pools: Parquet files with"),
+        ("normalize --dataset empty --domain math", "empty: no JSON lines or Parquet files found; choose a dataset of"),
+        ("score --pool lines --model {model}", f"lines: {NO_POOLS}"),
         ("score --pool nowhere --model {model}", f"nowhere: {NOWHERE}"),
         ("score --pool pool --model no/such/folder", f"no/such/folder: {NOWHERE}"),
         (f"{SCORE} --against ''", f"--against: {EMPTY}"),
         (f"{SCORE} --dtype bfloat16", "--dtype is bfloat16 and --device cpu: a CPU needs float32"),
         (f"{SCORE} --dtype int8", "--dtype must be 'float32', 'bfloat16' or 'float16', got 'int8'"),
         (f"{SCORE} --max-length 1", "--max-length"),
+        (f"{SCORE} --launcher moon", "--launcher"),
         (f"{SCORE} --pool-revision main", "a folder has no commits, got --pool-revision; omit --pool-revision"),
-        ("subsets --in-dir pool", "no sealed scores found; choose an output folder of `nemotron score` or `run`"),
+        *((f"{verb} --in-dir pool", NO_SCORES) for verb in ("percentiles", "subsets")),
         ("pools --in-dir pool", "no sealed rows found; choose an output folder of `nemotron normalize` or `run`"),
         ("subsets --in-dir pool --rules rules.yaml", "rules.yaml: unknown key `rule`; did you mean `rules`?"),
         ("subsets --in-dir pool --rules no.yaml", "no.yaml: rules file not found"),
@@ -70,6 +79,8 @@ def test_invalid_command_is_one_line_and_builds_nothing(
     write_pool(tmp_path / "pool", build_rows(3))
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "train.jsonl").write_text('{"id": "a"}\n')
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "README.md").write_text("# Rows\n")
     (tmp_path / "rules.yaml").write_text("rule: {hard: {}}")
     device = ["--device", "cpu"] if words.startswith("score") else []
 
@@ -142,19 +153,27 @@ def test_other_options_for_the_same_rows_need_replace(corpusmill: Corpusmill, tm
     assert replaced.returncode == 0 and "2 rows in = 2 documents" in replaced.stdout
 
 
-def test_missing_efforts_are_reported_once_before_a_build(corpusmill: Corpusmill, chats: Path, tmp_path: Path) -> None:
-    (chats / "train.jsonl").rename(chats / "low.jsonl")
-    section = {"dataset": "chats", "path": str(chats), "splits": ["low"], "domain": "math"}
-    rows = {"max_reject_fraction": "0.5"}
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "mine.yaml").write_text(
-        json.dumps({"system": "nemotron", "name": "mine", "rows": rows, "datasets": [section]})
-    )
+def test_missing_efforts_are_reported_once_before_a_build(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder, recipe = tmp_path / "my-rows", tmp_path / "recipes" / "mine.yaml"
+    folder.mkdir()
+    recipe.parent.mkdir()
+    for split in ("low", "high"):
+        row = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": split}]}
+        (folder / f"{split}.jsonl").write_text(json.dumps(row))
+    section = {"dataset": "my-rows", "path": str(folder), "splits": ["low", "high"], "domain": "math"}
+    content = {"system": "nemotron", "name": "mine", "rows": {}, "datasets": [section]}
+    recipe.write_text(json.dumps(content))
 
     messages = [corpusmill(verb, "mine", "--data", tmp_path, "--workers", "0").stderr for verb in ("plan", "run")]
+    section["reasoning_effort"] = {"low": "low", "high": "high"}
+    recipe.write_text(json.dumps(content))
+    silent = corpusmill("plan", "mine", "--data", tmp_path).stderr
 
-    line = "chats: `reasoning_effort` lacks low: their rendered rows have effort medium; their names suggest low: low\n"
-    assert [stderr.count(line) for stderr in messages] == [1, 1]
+    line = (
+        "my-rows: `reasoning_effort` lacks low, high: their rendered rows have effort medium; "
+        "their names suggest low: low, high: high\n"
+    )
+    assert [stderr.count(line) for stderr in (*messages, silent)] == [1, 1, 0]
 
 
 def test_output_inside_an_artifact_or_dataset_is_refused(corpusmill: Corpusmill, chats: Path, tmp_path: Path) -> None:
@@ -182,15 +201,18 @@ def test_ignored_parquet_files_of_a_jsonl_split_are_listed(corpusmill: Corpusmil
     assert "not read, because the split has jsonl files: train.parquet" in result.stdout
 
 
-def test_missing_torch_is_reported_before_anything_is_scored(
-    corpusmill: Corpusmill, model: Path, tmp_path: Path
+@pytest.mark.parametrize("device", [(), pytest.param(("--device", "cuda"), marks=pytest.mark.slow)], ids=str)
+def test_missing_torch_is_reported_with_its_install_command(
+    corpusmill: Corpusmill, model: Path, tmp_path: Path, device: tuple[str, ...]
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     words = ("--pool", write_pool(tmp_path / "pool", build_rows(3)), "--model", model, "--out-dir", tmp_path / "out")
 
-    result = corpusmill("nemotron", "score", *words, env={"PYTHONPATH": path})
+    result = corpusmill("nemotron", "score", *words, *device, env={"PYTHONPATH": path})
 
     assert result.returncode == 2
-    assert only_line(result).startswith("scoring: torch is not installed; in the project's folder run ")
+    line = only_line(result)
+    assert line.startswith("scoring: torch is not installed; in the project's folder run ")
+    assert line.endswith("-e '.[scoring]'")
     assert half_written(tmp_path) == []

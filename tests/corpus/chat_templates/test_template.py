@@ -24,10 +24,17 @@ def test_variables_of_a_recipe_reach_the_template(tmp_path: Path) -> None:
     assert text.parsed.text == "calm4True<|im_start|>2 + 2?<|im_start|>4"
 
 
-def test_a_variable_that_each_row_sets_is_refused() -> None:
-    rows = {"template": {"path": ".", "variables": {"messages": "x"}}}
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("messages", "x", "`variables` cannot set messages, which each row sets"),
+        ("names", ["a"], "rows.template.variables.names"),
+    ],
+)
+def test_variable_of_an_invalid_type_or_name_is_refused(name: str, value: object, message: str) -> None:
+    rows = {"template": {"path": ".", "variables": {name: value}}}
 
-    with pytest.raises(UsageError, match="`variables` cannot set messages, which each row sets"):
+    with pytest.raises(UsageError, match=message):
         NemotronRecipe.from_mapping({"system": "nemotron", "name": "v", "rows": rows, "datasets": []}, "the test")
 
 
@@ -60,6 +67,7 @@ FILES = {
         b'{"chat_template": 3}',
         "with names, got 3; use a folder",
     ),
+    "a list of numbers": ("tokenizer_config.json", b'{"chat_template": [3]}', "with names, got [3]; use a folder"),
     "a template without its text": ("tokenizer_config.json", b'{"chat_template": [{"name": "a"}]}', 'got {"a": null};'),
     "a list as configuration": ("tokenizer_config.json", b"[1]", "json: expected a JSON object, got [1]; use a folder"),
     "a token without its text": (
@@ -70,6 +78,13 @@ FILES = {
     "half a configuration": ("tokenizer_config.json", b"{", "json: not valid JSON (Expecting property name"),
     "a template in Latin-1": ("chat_template.jinja", b"\xe9", "chat_template.jinja: not UTF-8 (byte 0); use a folder"),
 }
+
+
+def test_a_template_above_the_limit_stops_the_run_in_one_line(tmp_path: Path) -> None:
+    folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template="x" * ((1 << 20) + 1))
+
+    with pytest.raises(InputError, match="the chat template is invalid: the template is longer than 1,048,576 char"):
+        load_template(ChatTemplateFiles(folder, "test/long", None))
 
 
 @pytest.mark.parametrize("source", ERRORS)

@@ -77,6 +77,13 @@ def test_a_rule_with_other_than_ascending_numbers_is_refused(numbers: str) -> No
         row_loss_mode("assistant_turns", f"assistant_turns/1 messages={numbers}")
 
 
+def test_modes_agree_on_plain_texts() -> None:
+    text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|message|>A<|end|>"
+
+    assert bodies(text, AssistantLast()) == ["A"]
+    assert bodies(text, AssistantAll(has_analysis=False, has_calls=False)) == ["A"]
+
+
 def test_mode_has_a_name_and_a_rule() -> None:
     assert (AssistantLast.name, AssistantLast().rule) == ("assistant_last", "assistant_last/1")
     assert AssistantAll.name == "assistant_all"

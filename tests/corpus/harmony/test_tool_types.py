@@ -92,3 +92,24 @@ def test_too_deep_schema_is_refused() -> None:
 def test_content_other_than_text_is_json_with_sorted_keys() -> None:
     assert content_text({"b": "é", "a": [1, None]}) == '{"a": [1, null], "b": "é"}'
     assert content_text("as it is") == "as it is"
+
+
+class Name(str):
+    """A name that counts how often it is compared."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Name.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_required_properties_are_looked_up_in_constant_time() -> None:
+    names = [Name(f"p{number}") for number in range(1_000)]
+    Name.comparisons = 0
+
+    written = typescript_type({"type": "object", "properties": {name: {} for name in names}, "required": names[::2]})
+
+    assert written.splitlines()[1:3] == ["p0: any,", "p1?: any,"]
+    assert Name.comparisons < 10 * len(names)

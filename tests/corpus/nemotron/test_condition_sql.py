@@ -3,8 +3,11 @@
 import contextlib
 import functools
 import itertools
+import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +16,9 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
+import yaml
 
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.corpus.nemotron.condition_sql import SQL_FUNCTIONS, compile_condition
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -70,13 +75,33 @@ def test_a_condition_opens_no_address() -> None:
     assert not connections
 
 
+def test_status_lists_other_recipes_next_to_one_whose_condition_names_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    recipe = yaml.safe_load((PROJECT_RECIPES_FOLDER / "nemotron_v1.yaml").read_text())
+    (tmp_path / "recipes").mkdir()
+    queries = {"tool_use": [f"id IN (SELECT id FROM read_csv('{tmp_path}/pipe'))"]}
+    for name, rules in {"good": {"tool_use": ["stats_tool_calls > 0"]}, "bad": queries}.items():
+        content = recipe | {"name": name, "pools": recipe["pools"] | {"rules": rules}}
+        (tmp_path / "recipes" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    os.mkfifo(tmp_path / "recipes" / "fifo.yaml")
+
+    command = [sys.executable, "-m", "pipeline_assets.cli", "status", "--data", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert f"good  {tmp_path}/recipes/good.yaml\n  missing" in result.stdout
+    assert "bad.yaml:" in result.stdout and "IN with query is not supported" in result.stdout
+    assert "fifo.yaml: not a valid recipe: the path is a pipe" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("condition", "reason"),
     [
         ("LPAD(id, 1000000000) = 'a'", "unknown function LPAD; functions: ABS, ARRAY_CONTAINS"),
         (" AND ".join(["stats_tokens > 1"] * 2000), "a condition has at most 1,000 columns, values"),
+        (f"id IN ({', '.join(['1'] * 5000)})", "a condition has at most 1,000 columns, values"),
         (" AND ".join(["stats_tokens > 1"] * 5000), "a condition has at most 65,536 characters, got 104,995"),
         (f"{'(' * 5000}stats_tokens > 1{')' * 5000}", "a condition has at most 12 nested levels"),
+        (f"{'NOT ' * 5000}quality_is_duplicate", "a condition has at most 12 nested levels"),
         (f"{'+'.join(['stats_tokens'] * 300)} > 1", "a condition has at most 12 nested levels"),
         (f"id = '{'a' * 2000}'", "a quoted text has at most 1,000 characters, got 2,000"),
         (f"stats_tokens > {'9' * 50}", "the condition is invalid"),
@@ -85,24 +110,32 @@ def test_a_condition_opens_no_address() -> None:
         ("text || text = 'a'", "PIPE is not supported"),
         ("stats_tokens::float > 1", "CAST with to is not supported"),
         ("text ~ id", "a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes"),
+        ("text LIKE UPPER('a')", "a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes"),
         ("CAST(stats_tokens AS text) = '1'", "CAST and AS are not supported"),
         ("NOT stats_tokens", "the condition must be boolean, got a value of type Int64"),
+        ("quality_is_duplicate OR stats_tokens", "the condition must be boolean, got a value of type Int64"),
         ("LOWER(text, id) = 'a'", "wrong number of arguments for LOWER"),
         ("LENGHT(text) > 1", "unknown function LENGHT, did you mean LENGTH?"),
         ("shoe = 1", "unknown column shoe; columns: dataset, id, loss_mode"),
         ("rows.id = 'a'", "unknown column rows.id"),
         ("meta_domain = math", "unknown column math; write a text as 'math', in single quotes; columns: dataset, id"),
+        ('meta_domain IN ("math")', "unknown column math; write a text as 'math', in single quotes; columns: dataset"),
         ("stats_tokens > 1; stats_tokens > 2", "write one expression"),
         ("stats_tokens BETWEEN SYMMETRIC 2 AND 1", "BETWEEN with symmetric is not supported"),
         ("stats_tokens = meta_pass_k < 3", "put parentheses around each operand"),
         ("text = 'open", "a quote or comment is not closed"),
         ("", "write one expression"),
+        ("meta_corectness = 1", "unknown column meta_corectness, did you mean meta_correctness?"),
         ("meta_correctness > 'a'", "the condition is invalid (cannot compare string with numeric type"),
         ("1 = 1", "the condition must use the columns of a single row"),
+        ("meta_correctness > AVG(meta_correctness)", "the condition must use the columns of a single row"),
         ("SUM(stats_tokens) > 3", "the condition must use the columns of a single row"),
+        ("COUNT(*) > 1", "the condition must use the columns of a single row"),
         ("RANK() OVER (ORDER BY stats_tokens) > 3", "the condition must use the columns of a single row"),
         ("NOW() > '2026-01-01'", "the condition depends on the clock"),
+        ("read_csv('x')", "the condition is invalid"),
         ("stats_tokens >", "the condition is invalid"),
+        ("meta_tags = 'tools'", "the condition is invalid"),
     ],
 )
 def test_too_large_or_unsupported_condition_is_refused_with_a_reason(condition: str, reason: str) -> None:
@@ -116,12 +149,17 @@ def test_too_large_or_unsupported_condition_is_refused_with_a_reason(condition: 
     "condition",
     [
         "text ~ 'boxed'",
+        "text !~ '^a'",
         "text ~* 'BOXED' AND NOT text !~* 'b'",
         "'tools' = ANY(meta_tags) OR stats_tokens / 2 > 1.5 -- half",
+        "meta_correctness IN (0, 1) OR meta_pass_k IN (-1, 2)",
         "`stats_tokens` > 1e3 AND \"text\" NOT ILIKE 'it''s%'",
         "quality_is_duplicate IS NOT TRUE",
+        "NOT (meta_correctness > 0.5 OR meta_correctness < 0.1)",
         "stats_tokens BETWEEN 1 AND 20 AND NOT quality_is_duplicate",
         "ARRAY_CONTAINS(meta_tags, 'tools')",
+        "meta_expected_answer IS NOT NULL OR COALESCE(meta_pass_k, 0) > 4",
+        "LENGTH(text) > 3 AND text LIKE '%boxed%'",
         " AND ".join(["stats_tokens > 1"] * 240),
         f"id IN ({', '.join(repr(str(number)) for number in range(900))})",
     ],
@@ -201,9 +239,11 @@ def test_no_difference_or_product_of_lengths_and_counts_wraps_around(condition: 
 
 @pytest.mark.parametrize("condition", ["ARRAY_CONTAINS(meta_tags, meta_license)", "meta_license = ANY(meta_tags)"])
 def test_a_search_for_a_missing_value_is_null_also_with_not(condition: str) -> None:
-    for licence, holds, negated in ((None, None, None), ("mit", True, False)):
-        assert evaluate(condition, meta_tags=["mit"], meta_license=licence) is holds
-        assert evaluate(f"NOT ({condition})", meta_tags=["mit"], meta_license=licence) is negated
+    row = dict.fromkeys(SCHEMA.names) | {"meta_tags": ["mit"]}
+    rows = pl.DataFrame(pl.from_arrow(pa.Table.from_pylist([row, row | {"meta_license": "mit"}], SCHEMA)))
+
+    for form, expected in ((condition, [None, True]), (f"NOT ({condition})", [None, False])):
+        assert rows.select(compile_condition(form, rows).alias("holds"))["holds"].to_list() == expected
 
 
 def test_trim_removes_all_blanks() -> None:

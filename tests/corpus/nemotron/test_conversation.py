@@ -34,6 +34,7 @@ BEFORE_CALLS = "<|start|>assistant<|channel|>commentary<|message|>Let me look.<|
 @pytest.mark.parametrize(
     ("messages", "text"),
     [
+        ([{**ANSWER, "content": ""}], f"{FINAL}<|return|>"),
         ([{**ANSWER, "reasoning_content": "Count."}], f"{ANALYSIS}Count.<|end|>{FINAL}4<|return|>"),
         ([called('{"word":  "sum"}'), reply("4")], f'{CALL}{{"word":  "sum"}}<|call|>{REPLY}4<|end|>'),
         ([called({"z": "é", "a": 0.0012})], f'{CALL}{{"a": 0.0012, "z": "é"}}<|call|>'),
@@ -41,6 +42,7 @@ BEFORE_CALLS = "<|start|>assistant<|channel|>commentary<|message|>Let me look.<|
         ([called(None)], f"{CALL}{{}}<|call|>"),
         ([called("")], f"{CALL}{{}}<|call|>"),
         ([{**called({}), "content": None}], f"{CALL}{{}}<|call|>"),
+        ([{"role": "assistant", "tool_calls": called({})["tool_calls"]}], f"{CALL}{{}}<|call|>"),
         ([BOTH], f"{ANALYSIS}Look it up.<|end|>{BEFORE_CALLS}{CALL}{{}}<|call|>"),
         ([called("1", "2"), reply("a"), reply("b")], f"{CALL}1<|call|>{CALL}2<|call|>{REPLY}a<|end|>{REPLY}b<|end|>"),
     ],
@@ -79,6 +81,17 @@ def test_later_system_message_keeps_its_place() -> None:
     text = to_text(QUESTION, ANSWER, {"role": "system", "content": "Be brief."}, QUESTION, ANSWER)
 
     assert text.split("<|start|>")[3] == "developer<|message|># Instructions\n\nBe brief.<|end|>"
+
+
+def test_replies_name_their_tools_with_and_without_ids() -> None:
+    calls = {"role": "assistant", "tool_calls": called({})["tool_calls"] + called({}, name="b")["tool_calls"]}
+    calls["tool_calls"][1]["id"] = "call_1"
+    b_reply, lookup_reply = {"role": "tool", "content": "b"}, {"role": "tool", "content": "l", "tool_call_id": "call_0"}
+
+    text = to_text(QUESTION, calls, b_reply, lookup_reply, ANSWER)
+
+    assert "functions.b to=assistant<|channel|>commentary<|message|>b<|end|>" in text
+    assert "functions.lookup to=assistant<|channel|>commentary<|message|>l<|end|>" in text
 
 
 @pytest.mark.parametrize(("result", "written"), [([], "[]"), ({}, "{}"), (0, "0"), (False, "false"), (None, "")])
@@ -145,6 +158,7 @@ def test_proof_with_a_missing_part_is_a_reject(changes: dict[str, object], reaso
         ({"messages": [{"role": "user", "content": None}, ANSWER]}, "malformed_message"),
         ({"text": {"a": 1}}, "wrong_type"),
         ({"messages": [{"role": "narrator", "content": ""}]}, "unknown_role"),
+        ({"messages": [{"role": None, "content": ""}]}, "unknown_role"),
         ({"messages": [{"role": ["user"], "content": ""}]}, "unknown_role"),
         ({"messages": [{"role": "user", "content": "a<|start|>b"}]}, "control_tokens_in_content"),
         ({"messages": [{"role": "user", "content": {"a": "<|end|>"}}]}, "control_tokens_in_content"),
@@ -153,6 +167,7 @@ def test_proof_with_a_missing_part_is_a_reject(changes: dict[str, object], reaso
         ({"messages": [QUESTION, ANSWER], "tools": ["\ud800"]}, "lone_surrogate"),
         ({"messages": [QUESTION, called({}, name="look up")]}, "invalid_header_field"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": {"id": 1}}]}, "malformed_tool_call"),
+        ({"messages": [QUESTION, {"role": "assistant", "tool_calls": 7}]}, "malformed_tool_call"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": [{"id": 1}]}]}, "malformed_tool_call"),
         ({"messages": [QUESTION, reply("4")]}, "reply_without_call"),
         ({"messages": [QUESTION, {"role": "tool", "name": 4}]}, "malformed_message"),

@@ -1,7 +1,9 @@
 """Inventory of a split: real rows, rejects, samples and mixed files."""
 
 import json
+import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,22 @@ def test_every_real_row_is_counted_with_the_columns_that_its_publisher_lists(
     }
     roles = {message["role"] for row in rows for message in row.get("messages", [])}
     assert set(entry["messages"]) == roles
+
+
+def test_irregular_forms_of_real_agentic_rows_are_listed(real: bool, tmp_path: Path, inventories: Inventories) -> None:
+    write_dataset(tmp_path / "hub", "nvidia/Nemotron-Agentic-v1", real)
+
+    built = inventories(tmp_path / "hub", "interactive_agent", "tool_calling")
+
+    agent, calling = read_inventory(built["interactive_agent"]), read_inventory(built["tool_calling"])
+    calls = 8 if real else 3
+    assert agent["messages"]["assistant"]["arguments"] == {"str": 4 if real else 3}
+    assert calling["messages"]["assistant"]["arguments"] == {"dict": calls}
+    assert calling["messages"]["tool"]["keys"] == {"content": {"dict": calls}, "role": {"str": calls}}
+    assert agent["coverage"]["reasoning_label"]["rows"] == 3
+    assert agent["coverage"]["reasoning_content"]["rows"] == 0
+    assert calling["coverage"]["reasoning_label"]["rows"] == 0
+    assert calling["coverage"]["reasoning_content"]["rows"] == (3 if real else 0)
 
 
 def test_bad_rows_are_rejected_and_the_rest_is_counted(
@@ -121,6 +139,21 @@ def test_parquet_rows_are_counted_and_types_come_from_the_footers(tmp_path: Path
     assert [footer["schema"]["n"] for footer in entry["footers"]] == ["int64", "string"]
     assert entry["columns"]["n"]["types"] == {"int": 3, "str": 1}
     assert (sampled["rows"], sampled["rows_counted"], sampled["scan"]["kind"]) == (4, 2, "sample")
+
+
+def test_parquet_values_without_a_json_form_count_as_text(tmp_path: Path, inventories: Inventories) -> None:
+    (tmp_path / "in").mkdir()
+    ids = pa.array([uuid.UUID(int=1).bytes, None], pa.uuid())
+    table = pa.table({"uuid": ids, "license": [b"", b"mit"], "expected_answer": [Decimal("0"), None]})
+    pq.write_table(table, tmp_path / "in" / "low.parquet")
+
+    coverage = read_inventory(inventories(tmp_path / "in", "low")["low"])["coverage"]
+
+    assert {name: column["rows"] for name, column in coverage.items() if column["rows"]} == {
+        "uuid": 1,
+        "licence": 1,
+        "expected_answer": 1,
+    }
 
 
 def test_sample_of_lines_does_not_state_the_number_of_rows(tmp_path: Path, inventories: Inventories) -> None:

@@ -126,6 +126,13 @@ def test_no_rows_make_an_empty_table_of_the_schema() -> None:
     assert (result.batch.num_rows, result.batch.schema, result.rejects, result.tool_lists) == (0, SCHEMA, [], {})
 
 
+def test_row_of_two_megabytes_is_accepted() -> None:
+    values = to_row({"messages": [QUESTION, {"role": "assistant", "content": "naïve 漢字 " * 150_000}]})
+
+    assert len(values["text"].encode()) > 2_000_000
+    assert values["quality_length"] == "long"
+
+
 def test_text_that_the_tokenizer_fails_on_is_a_reject_and_the_rest_is_kept(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

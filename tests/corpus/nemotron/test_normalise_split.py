@@ -189,6 +189,12 @@ def test_rows_of_another_revision_are_compared_by_their_ids(tmp_path: Path) -> N
     assert [list(documents.examples) for documents in groups] == [["u0", "u6", "u7", "u8"], ["new"], ["u4"], ["u5"]]
 
 
+def test_a_sample_skips_empty_files(tmp_path: Path) -> None:
+    files = write(tmp_path / "in", [], [b"\n"], [chat("one"), chat("two")])
+
+    assert build(tmp_path, files, rows_recipe(max_rows=1)).manifest.identity.counts["ledger"]["out"] == 1
+
+
 @pytest.mark.parametrize("shard_bytes", [400, 1 << 20])
 def test_number_of_unread_key_names_is_bounded_for_any_shards(tmp_path: Path, shard_bytes: int) -> None:
     rows = [{"messages": [{**QUESTION, f"key_{number:03d}": 1, "often": 1}, ANSWER]} for number in range(100)]

@@ -81,11 +81,15 @@ def test_row_is_equal_from_json_lines_and_from_parquet(tmp_path: Path) -> None:
     question, reply = {"role": "user", "content": {"asked": "?"}}, {"role": "assistant", "content": {"said": [1, None]}}
     weather = [question, {**called({"city": "X"}, name="weather"), "content": None}, reply]
     add = [question, {**called({"a": 1, "b": 2}, name="add"), "content": None}, {"role": "tool", "content": {"sum": 3}}]
-    unlike: list[dict[str, Any]] = [
-        {"uuid": "1", "messages": weather, "metadata": {"reason_high_no_tool": {"pass": 1, "count": 2}}},
-        {"uuid": "2", "messages": add, "metadata": {"train_turns": [False, True, True]}, "more": {"y": 1}},
+    unlike = [
+        {
+            "uuid": "1",
+            "messages": weather,
+            "metadata": {"reason_high_no_tool": {"pass": 1, "count": 2}},
+            "more": {"x": 1},
+        },
+        {"uuid": "2", "messages": add, "metadata": {"reason_low_no_tool": {"pass": 1, "count": 2}}, "more": {"y": 1}},
     ]
-    unlike[0] |= {"chat_template_kwargs": {"thinking": True}, "more": {"x": 1}}
     unlike[0]["tools"] = [tool("weather", city={"type": "string", "enum": ["X", "Y"]})]
     unlike[1]["tools"] = [tool("add", a={"type": "integer", "default": 0}, b={"type": "integer"})]
     (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in unlike))

@@ -150,13 +150,13 @@ def test_quotas_are_described_for_the_plan() -> None:
     assert describe_quotas({"pools": PoolsRecipe().content()}) == ""
 
 
+NO_POOL = "but the recipe has no such pool; use one of every_pool, right, long"
+
+
 @pytest.mark.parametrize(
     ("quotas", "error"),
     [
-        (
-            {"capability_math": {"max_rows": 1}},
-            "`quotas` names 'capability_math', but the recipe has no such pool; use one of every_pool, right, long",
-        ),
+        *(({pool: {"max_rows": 1}}, f"`quotas` names '{pool}', {NO_POOL}") for pool in ("wrong", "capability_math")),
         ({"right": {"max_rows": 0}}, "`quotas.right.max_rows` must be >= 1, got 0"),
         ({"right": {"max_rows": 1, "stratify": ["meta_domian"]}}, "'meta_domian' not found; did you mean meta_domain?"),
     ],

@@ -1,14 +1,20 @@
 """Rows in the forms of newer datasets equal rows in the form of the first ones."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nemotron_rows import (
     ANSWER,
     LOOKUP,
     QUESTION,
     as_text,
+    build_split,
     called,
     dropped_by,
     normalised,
@@ -18,8 +24,11 @@ from nemotron_rows import (
     to_row,
 )
 
+from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.harmony.encode import AssistantLast, loss_spans, row_loss_mode
 from pipeline_assets.corpus.harmony.parse import parse_harmony
+from pipeline_assets.corpus.readers.source_folder import SourceFile
+from pipeline_assets.spine.rejects import Reject
 
 THOUGHT = {**ANSWER, "reasoning_content": "Add them."}
 CONVERSATION = [{"role": "system", "content": "Be brief."}, QUESTION, called({"word": "sum"}), reply("four"), THOUGHT]
@@ -43,14 +52,31 @@ def test_a_row_in_another_form_is_the_same_row(changes: dict[str, Any]) -> None:
     assert to_row(ROW | changes) == to_row(ROW)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5), st.lists, max_leaves=4
+)
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9).filter(lambda word: "<|" not in word)
+
+
+@given(st.lists(st.tuples(WORDS, st.dictionaries(WORDS, JSON, max_size=2), WORDS), max_size=3))
+def test_conversations_as_text_equal_conversations_as_objects(turns: list[tuple[str, dict[str, object], str]]) -> None:
+    conversation = [QUESTION]
+    for question, arguments, answer in turns:
+        conversation += [called(arguments), reply(answer), {"role": "user", "content": question}]
+
+    assert to_row({"messages": as_text(conversation)}) == to_row({"messages": conversation})
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"messages": "no JSON"}, "wrong_type"),
         ({"messages": '{"role": "user"}'}, "wrong_type"),
         ({"messages": [QUESTION, "no JSON"]}, "malformed_message"),
+        ({"messages": [QUESTION, "[]"]}, "malformed_message"),
         ({"messages": [QUESTION, '{"role": "user", "content": "\\ud800"}']}, "malformed_message"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": "no JSON"}]}, "malformed_tool_call"),
+        ({"messages": [QUESTION, {"role": "assistant", "tool_calls": "7"}]}, "malformed_tool_call"),
         ({"messages": [QUESTION, {"role": "assistant", "tool_calls": "[" * 9999}]}, "nested_too_deep"),
         ({"messages": [json.dumps(QUESTION | {"content": json.loads("[" * 70 + "]" * 70)})]}, "nested_too_deep"),
         ({"tools": [{"inputSchema": {}}]}, "malformed_tools"),
@@ -58,6 +84,18 @@ def test_a_row_in_another_form_is_the_same_row(changes: dict[str, Any]) -> None:
 )
 def test_unreadable_text_is_a_reject(changes: dict[str, Any], reason: str) -> None:
     assert reason_for(ROW | changes) == reason
+
+
+def test_a_line_that_is_not_json_is_a_reject_with_its_byte_offset(tmp_path: Path) -> None:
+    lines = [json.dumps({"uuid": name, "messages": [QUESTION, ANSWER]}) for name in "ab"]
+    path = tmp_path / "tool_calling.jsonl"
+    path.write_text(f"{lines[0]}\n{{'uuid'\n{lines[1]}\n")
+
+    artifact = build_split(tmp_path, [SourceFile(path, path.name, path.stat().st_size)])
+
+    assert artifact.manifest.identity.ledger.rejected == {"not_json": 1}
+    [reject] = read_structs(artifact.path("rejects.jsonl.zst"), Reject)
+    assert (reject.file, reject.row, reject.reason) == ("tool_calling.jsonl", len(lines[0]) + 1, "not_json")
 
 
 # Reasoning labels
@@ -72,6 +110,7 @@ def test_unreadable_text_is_a_reject(changes: dict[str, Any], reason: str) -> No
         ({"thinking": False, "enable_thinking": False}, "off", "off", None, []),
         ({"thinking": True, "enable_thinking": False}, None, None, "kept", ["thinking", "enable_thinking"]),
         ({"thinking": True}, "off", "off", "kept", ["thinking"]),
+        ({"thinking": "yes"}, None, None, "kept", ["thinking"]),
         ({"thinking": 1}, None, None, "kept", ["thinking"]),
         ({"thinking": None, "budget": 9}, None, None, "kept", []),
         ("no JSON", None, None, "kept", []),
@@ -147,12 +186,13 @@ def test_train_turns_of_other_roles_are_counted_by_role() -> None:
 def test_train_turns_must_be_one_boolean_per_message(turns: list[object]) -> None:
     [reject] = normalised(row_with_train_turns(*turns)).rejects
 
-    assert reject.reason == "malformed_train_turns"
+    assert (reject.reason, reject.row) == ("malformed_train_turns", 0)
     assert reject.detail.startswith("expected a boolean for each of 5 messages, got [")
 
 
-def test_train_turns_must_be_a_list() -> None:
-    assert reason_for({"messages": CONVERSATION, "metadata": {"train_turns": "yes"}}) == "malformed_train_turns"
+@pytest.mark.parametrize("turns", [{"a": True}, "yes", True])
+def test_train_turns_must_be_a_list(turns: object) -> None:
+    assert reason_for({"messages": CONVERSATION, "metadata": {"train_turns": turns}}) == "malformed_train_turns"
 
 
 def test_train_turns_of_a_text_row_select_its_messages() -> None:
@@ -218,6 +258,44 @@ def test_arguments_of_calls_are_not_restored() -> None:
     assert r"<|message|>\boxed<|end|>" in text
 
 
+# Parquet
+
+
+def test_every_form_gives_the_same_row_from_parquet(tmp_path: Path) -> None:
+    first = {
+        "uuid": "1",
+        "messages": as_text(CONVERSATION),
+        "tools": json.dumps([LOOKUP]),
+        "chat_template_kwargs": {"thinking": True},
+        "metadata": {"train_turns": [False, False, False, False, True], "seed_prompt_sha256": None},
+    }
+    second = {
+        "uuid": None,
+        "messages": as_text([QUESTION, ANSWER]),
+        "tools": None,
+        "chat_template_kwargs": {"thinking": False},
+        "metadata": {"train_turns": [False, True], "seed_prompt_sha256": "ab"},
+    }
+    without_null = [{key: value for key, value in row.items() if value is not None} for row in (first, second)]
+    (tmp_path / "lines").mkdir()
+    lines = tmp_path / "lines" / "train.jsonl"
+    lines.write_text("".join(f"{json.dumps(row)}\n" for row in without_null))
+    pq.write_table(pa.Table.from_pylist([first, second]), tmp_path / "train.parquet")
+
+    splits = [
+        build_split(root, [SourceFile(path, path.name, path.stat().st_size)])
+        for root, path in ((tmp_path / "a", lines), (tmp_path / "b", tmp_path / "train.parquet"))
+    ]
+
+    places = dict(source_file=None, source_row=None, meta_eval_json=None)
+    as_lines, as_parquet = (
+        [row | places for path in sorted(split.folder.glob("data/*")) for row in pq.read_table(path).to_pylist()]
+        for split in splits
+    )
+    assert as_lines == as_parquet
+    assert [row["loss_rule"] for row in as_lines] == ["assistant_turns/1 messages=4,5", "assistant_turns/1 messages=1"]
+
+
 # Withheld prompts
 
 
@@ -241,3 +319,10 @@ def test_an_empty_prompt_without_a_sha256_is_not_withheld() -> None:
     for content in ("2 + 2?", [{"type": "text", "text": ""}, {"type": "text", "text": "2 + 2?"}]):
         row = {"messages": [{"role": "user", "content": content}, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}}
         assert "2 + 2?" in to_row(row)["text"]
+
+
+def test_a_blank_prompt_with_a_media_part_is_a_reject() -> None:
+    part = {"type": "text", "text": "", "image_url": {"url": "a"}}
+    row = {"messages": [{"role": "user", "content": [part]}, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}}
+
+    assert reason_for(row) == "malformed_message"

@@ -1,6 +1,7 @@
 """Metadata of rows: difficulty, licence, tags and columns without a place."""
 
 import hashlib
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -30,10 +31,13 @@ def test_a_row_has_the_sha1_of_its_text() -> None:
     ("split", "columns", "difficulty"),
     [
         ("high_part00", {}, "high"),
+        ("medium", {}, "medium"),
         ("low", {"difficulty": "high"}, "high"),
         ("low", {"difficulty": "hard", "difficulty_bin": 3}, "low"),
         ("train", {"difficulty_bin": "medium"}, "medium"),
+        ("train", {}, None),
         ("lowest", {}, None),
+        ("tool_low", {}, None),
     ],
 )
 def test_the_difficulty_bin_comes_from_the_source(split: str, columns: dict[str, Any], difficulty: str | None) -> None:
@@ -81,6 +85,11 @@ def test_tags_describe_the_content_of_a_row() -> None:
     ]
     assert to_row({**ROW, "tags": ["b", "a"]})["meta_tags"] == ["a", "b"]
     assert to_row(ROW)["meta_tags"] == []
+
+
+@pytest.mark.parametrize(("tools", "tags"), [([], []), (None, []), ([LOOKUP], ["tools"])])
+def test_tools_as_json_text_are_tagged_unless_empty(tools: object, tags: list[str]) -> None:
+    assert to_row({**ROW, "tools": json.dumps(tools)})["meta_tags"] == tags
 
 
 def test_columns_of_another_type_are_kept_as_json() -> None:

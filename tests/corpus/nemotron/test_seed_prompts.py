@@ -172,7 +172,18 @@ def test_other_seeds_give_another_digest_and_equal_seeds_the_same(tmp_path: Path
     assert digest("2 + 2?", "3 + 3?") == digest("2 + 2?", "3 + 3?") != digest("2 + 2?", "3 + 3?", "lost")
 
 
-@pytest.mark.parametrize(("key", "value"), [("text", None), ("domain", "math")])
-def test_a_wrong_seed_set_is_refused(tmp_path: Path, key: str, value: str | None) -> None:
-    with pytest.raises(UsageError, match=key):
-        build_rows(tmp_path, prompts=[SEEDS | {key: value}])
+LOCATION = "seeds must have one location; set `revision` for a hub dataset, or `path` for a local folder"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"text": None}, "text"),
+        ({"path": None}, LOCATION),
+        ({"domain": "math"}, "domain"),
+        ({"files": {"test": ["*"]}}, "`files` has 'test', which is not in `splits`"),
+    ],
+)
+def test_a_wrong_seed_set_is_refused_in_one_line(tmp_path: Path, change: dict[str, Any], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
+        build_rows(tmp_path, prompts=[SEEDS | change])

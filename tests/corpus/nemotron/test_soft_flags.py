@@ -14,7 +14,11 @@ def test_an_unknown_channel_is_flagged(channel: str, is_known: bool) -> None:
     text = f"{USER}<|start|>assistant<|channel|>{channel}<|message|>Count.<|end|>{FOUR}"
 
     assert to_row({"text": text})["quality_known_channels"] is is_known
-    assert to_row({"text": f"no Harmony {text}"})["quality_known_channels"] is None
+
+
+def test_channels_of_invalid_harmony_are_null() -> None:
+    assert to_row({"text": "no Harmony"})["quality_known_channels"] is None
+    assert to_row({"messages": [QUESTION, ANSWER]})["quality_known_channels"] is True
 
 
 CONTROLS = [chr(code) for code in (*range(32), 127) if chr(code) not in "\t\n\r"]
@@ -35,8 +39,16 @@ def test_every_control_character_is_counted_in_every_place(control: str) -> None
     assert f"{spoiled} {spoiled}" in rows[0]["text"]
 
 
+def test_a_control_character_in_the_name_of_a_tool_is_counted() -> None:
+    assert to_row({"messages": [QUESTION, called({}, name="look\bup")]})["quality_control_characters"] == 1
+
+
 @pytest.mark.parametrize(
-    "content", ["tab\tline\nend\r\n", "[\\frac{1}{2}, \\begin]", '{"a": "\\n\\t\\r\\u000a"}', "\x85 naïve"]
+    "content",
+    [
+        *("tab\tline\nend\r\n", "{\\bf x}", "[\\frac{1}{2}, \\begin]", "\x85 naïve"),
+        *('{"a": "\\\\boxed"}', '{"a": "\\n\\t\\r\\u000a"}'),
+    ],
 )
 def test_other_characters_are_not_counted(content: str) -> None:
     assert to_row({"messages": [{"role": "user", "content": content}, ANSWER]})["quality_control_characters"] == 0
@@ -63,7 +75,9 @@ SAME_KEYS = ({"a": 1, "b": 2}, '{"b":2,  "a": 1}', {"b": 2, "a": 1})
         (call_loop("no", "yes"), 0),
         (call_loop("no", "no", "yes", last=0), 1),
         (call_loop("yes", "no", "no"), 1),
+        (call_loop("no"), 0),
         (call_loop("no", "no", last=0), 0),
+        (call_loop(last=3), 0),
         (call_loop("no", "no", arguments=({"a": 1}, {"a": 2}, {"a": 3})), 0),
         (call_loop("no", "no", "no", "no", arguments=({"a": 1}, {"a": 2})), 1),
         (call_loop("no", "no", arguments=("not JSON",)), 1),

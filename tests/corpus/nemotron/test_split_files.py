@@ -9,6 +9,7 @@ from pipeline_assets.corpus.nemotron.splits import (
     SplitFiles,
     find_split,
     find_splits,
+    partition_key,
     split_from_file_name,
 )
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -35,10 +36,13 @@ configs:
     [
         ("data/high.part_00.jsonl", "high_part00"),
         ("data/high_part00.parquet", "high_part00"),
+        ("data/MCQ.jsonl", "MCQ"),
         ("data/chat_if.jsonl.zst", "chat_if"),
+        ("train-00000-of-00005.parquet", "train"),
         ("data/low.part_12-00001-of-00002.jsonl.gz", "low_part12"),
         ("v1.2 (new).jsonl", "v1_2_new_"),
         ("Train.JSONL.GZ", "Train"),
+        ("low.Parquet", "low"),
     ],
 )
 def test_a_split_is_named_after_its_file(path: str, split: str) -> None:
@@ -143,7 +147,11 @@ def test_patterns_of_a_recipe_without_a_file_are_to_be_corrected_there() -> None
             "the files a b.jsonl and a_b.jsonl would both be the split a_b; set `files` of each split in a recipe",
         ),
         (["en/x.jsonl"], FOLDER, f"config 'fr' of the card: no JSON lines or Parquet file matches ./fr/**; {CARD_FIX}"),
-        (MATH, MISSING_FILE, "split 'low' of the card: no JSON lines or Parquet file matches data/gone.jsonl"),
+        (
+            MATH,
+            MISSING_FILE,
+            f"split 'low' of the card: no JSON lines or Parquet file matches data/gone.jsonl; {CARD_FIX}",
+        ),
         (MATH, "---\nconfigs: [\n---\n", "the card's YAML can't be read"),
     ],
 )
@@ -153,8 +161,16 @@ def test_files_and_cards_without_clear_splits_are_refused_in_one_line(files: lis
     assert refused.startswith(f"{WHERE}: {line}") and "\n" not in refused
 
 
-def test_files_of_any_folder_and_compression_form_one_split() -> None:
-    assert list(find_splits(["a/train.jsonl", "b/train.jsonl.gz"], "", WHERE)) == ["train"]
+@pytest.mark.parametrize(
+    ("files", "splits"),
+    [
+        (["train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl"], ["train"]),
+        (["high.part_00.jsonl", "high_part00.parquet"], ["high_part00"]),
+        (["a/train.jsonl", "b/train.jsonl.gz"], ["train"]),
+    ],
+)
+def test_shards_and_formats_of_one_split_form_one_split(files: list[str], splits: list[str]) -> None:
+    assert list(find_splits(files, "", WHERE)) == splits
 
 
 @pytest.mark.parametrize(
@@ -193,3 +209,7 @@ def test_an_unknown_split_is_refused_with_the_nearest_name(split: str, line: str
 def test_a_dataset_without_rows_is_refused() -> None:
     with pytest.raises(UsageError, match="no JSON lines or Parquet files found"):
         find_split(["README.md", "a.txt"], "", "train", {}, WHERE)
+
+
+def test_a_partition_is_named_after_dataset_and_split() -> None:
+    assert partition_key("nvidia/Nemotron-Science-v1", "MCQ") == "nemotron-science-v1/MCQ"

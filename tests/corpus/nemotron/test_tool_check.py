@@ -1,5 +1,6 @@
 """Check of calls against the tools that their row declares."""
 
+import copy
 import hashlib
 import json
 
@@ -24,7 +25,7 @@ def test_calls_that_fit_declared_tools_are_valid_and_others_invalid() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        *({}, {"word": 1}, "word: sum", "[]", '{"word": NaN}', '{"word": 1e400}'),
+        *({}, {"word": 1}, "word: sum", "[]", '"sum"', '{"word": NaN}', '{"word": 1e400}'),
         pytest.param("[" * 100_000, id="broken and deep"),
         pytest.param('{"word": "a", "more": ' + "[" * 70 + "]" * 70 + "}", id="deep"),
     ],
@@ -61,3 +62,12 @@ def test_the_catalogue_has_each_tool_list_once_under_its_canonical_hash() -> Non
     assert result.tool_lists == {tools_id: canonical}
     assert result.batch.column("source_tools_id").to_pylist() == [tools_id, tools_id, None]
     assert result.batch.column("source_tools_count").to_pylist() == [1, 1, 0]
+
+
+def test_very_large_tools_are_still_checked() -> None:
+    large = copy.deepcopy(LOOKUP)
+    large["function"]["description"] = "word " * 20_000
+
+    values = to_row({"messages": [QUESTION, called({"word": "sum"})], "tools": [large]})
+
+    assert values["quality_valid_tool_schema"] is True and "word word" in values["text"]

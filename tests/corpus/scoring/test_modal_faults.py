@@ -50,12 +50,16 @@ def test_a_fault_that_prevents_a_call_is_reported_with_advice(
     assert text in line
 
 
+LOCAL_POOLS = "mine/train: pools are in a local folder, and Modal reads pools of a hub"
+OTHER_GPU = "scoring.device: cpu does not match CORPUSMILL_MODAL_GPU, which is H100!"
+
+
 @pytest.mark.parametrize(
     ("missing", "settings", "text"),
     [
-        ({"pool_files": None}, {}, "mine/train: pools are in a local folder, and Modal reads pools of a hub; publish"),
+        ({"pool_files": None}, {}, f"{LOCAL_POOLS}; publish them"),
         ({"model_files": None}, {}, "scoring.model: the model is in a local folder"),
-        ({}, {"gpu": "H100!"}, "scoring.device: cpu does not match CORPUSMILL_MODAL_GPU, which is H100!; use cpu with"),
+        ({}, {"gpu": "H100!"}, f"{OTHER_GPU}; use cpu with 'none'"),
         ({}, {"gpus": 2}, "CORPUSMILL_MODAL_GPUS: must be 1 unless the model is spread over GPUs, got 2; set it to 1"),
     ],
 )

@@ -27,7 +27,11 @@ def test_an_estimate_names_its_speed_and_its_changed_settings() -> None:
         ("PRICES_READ", "yesterday", "invalid value 'yesterday'"),
         ("APP", "My App", "invalid value 'My App'"),
         ("PLACE", "4", "unknown setting; did you mean CORPUSMILL_MODAL_PLACES?"),
-        ("KERNELS", "", "kernels are no longer fetched from a hub; unset it, and for quantised weights set `scoring"),
+        (
+            "KERNELS",
+            "",
+            "kernels are no longer fetched from a hub; unset it, and for quantised weights set `scoring.dequantise`",
+        ),
     ],
 )
 def test_an_invalid_setting_is_named(name: str, value: str, text: str) -> None:

@@ -133,6 +133,17 @@ def test_logits_of_minus_infinity_have_probability_zero() -> None:
     assert scores.tolist() == pytest.approx([np.log(1000), np.inf])
 
 
+def test_the_logit_buffer_is_bounded() -> None:
+    positions, words = nll._CPU_BLOCK_SHAPE
+
+    assert (
+        nll._GPU_BLOCK_POSITIONS * (nll.BUFFER_BYTES // 4 // nll._GPU_BLOCK_POSITIONS) * 4
+        <= nll.BUFFER_BYTES
+        == 1 << 30
+    )
+    assert positions * words * 4 <= nll.BUFFER_BYTES
+
+
 @given(row_lengths, st.integers(1, 20_000), st.one_of(st.none(), st.integers(1, 20)), st.booleans())
 def test_batches_have_little_padding_and_packed_ones_none(
     lengths: np.ndarray, tokens: int, rows: int | None, is_packed: bool

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from score_files import Row, drawn_rows, scored_row, write_scores
+from score_files import POOL, Row, drawn_rows, scored_row, write_scores
 
 from pipeline_assets.commands.terminal import align
 from pipeline_assets.corpus.scoring.score_gap import Comparison, ScoreGap, compare_scores
@@ -131,6 +131,12 @@ def test_swapping_the_models_negates_the_gap(
     assert (gap.rows, gap.bytes, gap.first, gap.second) == (reverse.rows, reverse.bytes, reverse.second, reverse.first)
     if gap.low is not None and gap.high is not None:
         assert (gap.low, gap.high) == pytest.approx((-(reverse.high or 0), -(reverse.low or 0)), abs=1e-6)
+
+
+def test_rows_of_pools_without_domains_have_domain_unknown(tmp_path: Path) -> None:
+    split = write_scores(tmp_path / "s", "maths/low", [scored_row(0, 1.0)], pool=POOL.remove(1))
+
+    assert list(compare_scores([split], [split]).domains) == ["unknown"]
 
 
 def test_gap_is_shown_as_aligned_lines(tmp_path: Path) -> None:

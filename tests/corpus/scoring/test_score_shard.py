@@ -72,6 +72,7 @@ def test_recipe_content_omits_token_nll_unless_requested() -> None:
 @pytest.mark.parametrize(
     ("input_row", "reason"),
     [
+        (build_row(render_text(1), None), "unknown_loss_mode"),
         (build_row(render_text(1), loss_rule="assistant_all/no_such_rule"), "unknown_loss_mode"),
         (build_row(None), "no_text"),
         (build_row(render_text(1, question=LONG)), "no_completion_left"),

@@ -82,6 +82,15 @@ def undisturbed(sealed: Path) -> str:
     return open_artifact(folder).manifest.digest
 
 
+def test_scores_with_token_nll_equal_plain_scores(pool: Path, model: Path, sealed: Path, tmp_path: Path) -> None:
+    score_here(tmp_path, scoring_recipe(pool, model, **SHARDS, token_nll=True))
+
+    rows = scored_rows(tmp_path)
+
+    assert [{name: row[name] for name in row if name != "token_nll"} for row in rows] == scored_rows(sealed)
+    assert [sum(row["token_nll"]) for row in rows] == pytest.approx([row["nll_sum"] for row in rows], rel=1e-6)
+
+
 def test_rows_have_scores_in_the_order_of_the_pool(sealed: Path) -> None:
     rows = scored_rows(sealed)
 

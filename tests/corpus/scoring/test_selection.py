@@ -23,13 +23,19 @@ def numbers(selection: Selection) -> dict[str, list[int]]:
     return {name: rows.tolist() for name, rows in selection.row_numbers_by_file.items()}
 
 
+def test_all_rows_are_scored(tmp_path: Path) -> None:
+    selection = select(tmp_path, {"a.parquet": build_rows(3), "b.parquet": build_rows(2, first=3)})
+
+    assert numbers(selection) == {"a.parquet": [0, 1, 2], "b.parquet": [0, 1]}
+    assert (selection.row_count, selection.counts) == (5, {"rows": 5})
+
+
 def test_a_repeated_id_is_scored_only_at_its_first_row(tmp_path: Path) -> None:
     twice = [*build_rows(3), *build_rows(1)]
 
     selection = select(tmp_path, {"a.parquet": twice, "b.parquet": build_rows(4)})
 
     assert numbers(selection) == {"a.parquet": [0, 1, 2], "b.parquet": [3]}
-    assert selection.row_count == 4
     assert selection.counts == {"rows": 8, "dropped/repeated_id": 4}
 
 

@@ -18,7 +18,7 @@ from subset_pools import Row, bare, build_subsets, ids_in, rows_in, scored
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.row_choice import boundary_mask, choose_rows, selection_ranks
+from pipeline_assets.corpus.scoring.row_choice import boundary_mask, choose_rows, select_candidates, selection_ranks
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import COLUMN_DESCRIPTIONS, SUBSET_SCHEMA
@@ -206,6 +206,31 @@ def test_neither_the_order_of_splits_nor_workers_change_a_byte(tmp_path: Path) -
         assert content_sha256(serial.path(file.path)) == file.content_sha256
 
 
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.integers(1, 25), st.integers(1, 25), st.booleans())
+def test_a_larger_max_rows_only_adds_rows(seed: int, fewer: int, more: int, balance: bool) -> None:
+    draw = random.Random(seed)
+    ids = [f"row-{number}" for number in range(20)]
+    domains = np.array([draw.randrange(4) for _ in ids], np.int32)
+    turn = selection_ranks(seed, "mine", "math/low", ids)
+
+    small, large = (
+        select_candidates(SubsetRule(max_rows=rows, balance=balance), turn, domains) for rows in sorted([fewer, more])
+    )
+
+    assert not (small & ~large).any()
+    assert (small.sum(), large.sum()) == tuple(min(rows, 20) for rows in sorted([fewer, more]))
+
+
+def test_balance_without_max_rows_limits_each_domain_to_the_smallest(tmp_path: Path) -> None:
+    domains = ["math"] * 7 + ["proof"] * 3 + [None] * 4
+    rows = [bare(f"{number}", meta_domain=domain) for number, domain in enumerate(domains)]
+
+    artifact = build_subsets(tmp_path, [scored(tmp_path, "math/low", rows, [1.0] * 14)], {"even": {"balance": True}})
+
+    assert Counter(row["meta_domain"] for row in rows_in(artifact, "even")) == {"math": 3, "proof": 3, None: 3}
+
+
 def test_balance_by_columns_gives_each_combination_equal_shares(tmp_path: Path) -> None:
     columns = ["meta_domain", "meta_difficulty_bin"]
     strata = [("math", "low")] * 9 + [("math", "high")] * 2 + [("proof", None)] * 5
@@ -293,3 +318,13 @@ def test_disjoint_subsets_share_no_row_and_row_order_does_not_matter(
         free = candidates[:, position] & ~(chosen[:, :position].any(axis=1) & disjoint)
         if not rule.balance:
             assert chosen[:, position].sum() == min(free.sum(), rule.max_rows or 30)
+
+
+def test_scores_of_missing_pool_rows_stop_the_build(tmp_path: Path) -> None:
+    split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(9)], [1.0] * 9)
+    scores = pq.read_table(split.scores_file)
+    rows = pa.array([-1, *scores["pool_row"].to_pylist()[1:]], pa.int64())
+    pq.write_table(scores.set_column(scores.column_names.index("pool_row"), "pool_row", rows), split.scores_file)
+
+    with pytest.raises(InputError, match="row -1 was scored, but the file has only 3 rows"):
+        build_subsets(tmp_path, [split], {"all": {}})

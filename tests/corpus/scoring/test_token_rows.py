@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nemotron_rows import SETTINGS, encoder, normalised
+from nemotron_rows import ANSWER, QUESTION, SETTINGS, encoder, normalised
 from nemotron_samples import EVERY_SPLIT, row_origin, split_rows
 from real_samples import some
 from tiny_tokenizer import save_tokenizer
 
-from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_message_indexes
+from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_message_indexes, row_loss_mode
 from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row
@@ -147,3 +147,9 @@ def test_the_loss_covers_the_messages_that_the_rule_names(tmp_path: Path) -> Non
 
     assert tokenizer.decode(row.tokens.ids[row.tokens.in_loss]) == "B"
     assert unknown.reason == "unknown_loss_mode"
+
+
+def test_normalised_rows_have_the_loss_mode_of_their_rule() -> None:
+    [row] = normalised({"messages": [QUESTION, ANSWER]}).batch.to_pylist()
+
+    assert row_loss_mode(row["loss_mode"], row["loss_rule"]) == SETTINGS.loss_mode
