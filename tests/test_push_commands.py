@@ -42,10 +42,11 @@ def test_an_artifact_with_upstream_is_pushed_pulled_and_usable(
     corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str]
 ) -> None:
     other_root, digest = tmp_path / "elsewhere", read_digest(demo_root / SET)
+    (tmp_path / "link").symlink_to(demo_root)
 
     pushed = corpusmill("push", demo_root / SET, STORE, "--upstream", env=store)
-    again = corpusmill("push", demo_root / SET, STORE, "--upstream", env=store)
-    pulled = corpusmill("pull", STORE, other_root / SET, "--upstream", env=store)
+    again = corpusmill("push", tmp_path / "link" / SET, STORE, "--upstream", "--data", demo_root, env=store)
+    pulled = corpusmill("pull", STORE, other_root / SET, "--upstream", "--ref", SET, env=store)
     shutil.copytree(demo_root / "recipes", other_root / "recipes")
     status = corpusmill("status", "healing_text_v1", "--data", other_root)
 
@@ -57,44 +58,9 @@ def test_an_artifact_with_upstream_is_pushed_pulled_and_usable(
     assert pulled.stdout.endswith(" pulled in 5 artifacts\n")
     assert [result.stderr for result in (pushed, again, pulled)] == ["", "", ""]
     assert [line.split()[0] for line in status.stdout.splitlines()[1:]] == ["current"] * 5
-    for args in (
-        ["verify", other_root / SET],
-        ["peek", other_root / TRAIN],
-        ["trace", other_root / TRAIN, "--token", "10"],
-    ):
+    for args in (["verify", other_root / SET], ["trace", other_root / TRAIN, "--token", "10"]):
         result = corpusmill(*args)
         assert (result.returncode, result.stderr) == (0, "")
-    assert corpusmill("run", "healing_text_v1", "--data", other_root).stdout.count("built") == 0
-
-
-def test_a_push_refuses_external_folders_and_follows_links(
-    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str]
-) -> None:
-    shutil.copytree(demo_root / TRAIN, tmp_path / "copy")
-    (tmp_path / "link").symlink_to(demo_root)
-
-    refused_push = corpusmill("push", tmp_path / "copy", STORE, "--data", demo_root, env=store)
-    linked = corpusmill("push", tmp_path / "link" / TRAIN, STORE, "--data", demo_root, env=store)
-
-    fix = "push it from its data root, which --data sets"
-    assert refused(refused_push) == f"{tmp_path / 'copy'}: the artifact is not inside the data root {demo_root}; {fix}"
-    assert linked.stdout.startswith(f"{TRAIN}: {read_digest(demo_root / TRAIN)} (new), ")
-
-
-def test_a_pull_without_name_needs_a_single_artifact(
-    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str]
-) -> None:
-    corpusmill("push", demo_root / TRAIN, STORE, env=store)
-    single = corpusmill("pull", STORE, tmp_path / "any", env=store)
-    corpusmill("push", demo_root / SET / "valid", STORE, env=store)
-
-    several = corpusmill("pull", STORE, tmp_path / "other", env=store)
-    named = corpusmill("pull", STORE, tmp_path / "other", "--ref", f"{SET}/valid", env=store)
-
-    assert single.stdout.startswith(f"{tmp_path / 'any'}: {read_digest(demo_root / TRAIN)} of {TRAIN}, ")
-    names = f"{TRAIN}, {SET}/valid"
-    assert refused(several) == f"{STORE}: the store has 2 artifacts: {names}; pass one of the names with --ref"
-    assert named.stdout.startswith(f"{tmp_path / 'other'}: {read_digest(demo_root / SET / 'valid')} of {SET}/valid, ")
 
 
 @pytest.mark.slow
@@ -118,69 +84,37 @@ def test_a_hub_dataset_is_a_store_and_buckets_are_read(corpusmill: Corpusmill, d
 
 
 @pytest.mark.parametrize(
-    ("command", "status", "line"),
+    ("command", "line"),
     [
-        (
-            "push {set} {url}/x?sig={secret}",
-            2,
-            "STORE: the URL must not contain credentials or options; set them in the ",
-        ),
-        (
-            "push {set} s3://key:{secret}@bucket",
-            2,
-            "STORE: the URL must not contain credentials or options; set them in",
-        ),
-        (
-            "push {set} ftp://bucket/x",
-            2,
-            "ftp://bucket/x: not the URL of a store; write s3://BUCKET/PREFIX, gs://…, az://",
-        ),
-        (
-            "push {set} mirror",
-            2,
-            "mirror: not the URL of a store; write s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREF",
-        ),
-        ("push {set} s3://", 2, "s3://: not the URL of a store; write s3://BUCKET/PREFIX, gs"),
-        ("push {set} file:///", 2, "file:///: not the URL of a store; write s3://BUCKET/PREF"),
-        ("push {set} file://{set}/tokens.bin", 2, "{set}/tokens.bin: expected a folder, got a file; correct the URL"),
-        ("pull s3://other/x {here}/x", 2, "s3://other/x: bucket or container not found; create it, or correct the URL"),
+        ("push {set} {url}/x?sig={secret}", "STORE: the URL must not contain credentials or options; set them in the "),
+        ("push {set} s3://key:{secret}@bucket", "STORE: the URL must not contain credentials or options; set them in"),
+        ("push {set} mirror", "mirror: not the URL of a store; write s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREF"),
+        ("push {set} s3://", "s3://: not the URL of a store; "),
+        ("push {set} file:///", "file:///: not the URL of a store; "),
+        ("push {set} file://{set}/tokens.bin", "{set}/tokens.bin: expected a folder, got a file; correct the URL"),
+        ("push {set} file://{set}", "{set}: the folder is in the sealed artifact {set}; choose another folder"),
+        ("push {set} file://{here}/me@x", "{here}/me@x: folder not found; create it, or correct the URL"),
+        ("push {set} s3://other/x", "s3://other/x: bucket or container not found; create it, or correct the URL"),
+        ("push {set} hf://datasets/me/pool", "HF_TOKEN: no token is set; set it to a token with write access"),
+        ("push {set} hf://buckets/me/pool", "hf://buckets/me/pool: a hub bucket has no conditional writes, so it is "),
+        ("push {set} {url} --data {here}", "{set}: the artifact is not inside the data root {here}; push it from its"),
+        ("push {here} {url}", "{here}: nothing is sealed here (no manifest.json); pass the folder of a finished artif"),
+        ("pull {url} {here}/x", "{url}: the store has no artifacts; correct the URL, or push an artifact first"),
+        ("pull {url} {here}/x --upstream", "{here}/x: the folder is not inside a data root; pass the root of upstream"),
         (
             "pull {url} {here}/x --data {here}/new",
-            2,
             "{here}/x: the folder is not inside the data root {here}/new; choose one inside, or omit --data",
         ),
-        ("push {set} s3://other/x", 2, "s3://other/x: bucket or container not found; create it, or correct the URL"),
-        ("push {set} file://{set}", 2, "{set}: the folder is in the sealed artifact {set}; choose another folder"),
-        ("push {set} file://{here}/me@x", 2, "{here}/me@x: folder not found; create it, or correct the URL"),
-        ("push {set} file://{here}/none", 2, "{here}/none: folder not found; create it, or correct the URL"),
-        (
-            "push {here} {url}",
-            2,
-            "{here}: nothing is sealed here (no manifest.json); pass the folder of a finished artif",
-        ),
-        (
-            "push {set} hf://buckets/me/pool",
-            2,
-            "hf://buckets/me/pool: a hub bucket has no conditional writes, so it is only read; push to hf://datasets/",
-        ),
-        ("push {set} hf://datasets/me/pool", 2, "HF_TOKEN: no token is set; set it to a token with write access"),
-        ("pull {url} {here}/x", 2, "{url}: the store has no artifacts; correct the URL, or push an artifact first"),
-        (
-            "pull {url} {here}/x --upstream",
-            2,
-            "{here}/x: the folder is not inside a data root; pass the root of upstream",
-        ),
-        ("pull s3://bucket {here}/megatron/x", 2, "s3://bucket: the store has no artifacts; correct the URL, or push"),
     ],
 )
 def test_wrong_use_is_one_line_without_credentials(
-    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str], command: str, status: int, line: str
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str], command: str, line: str
 ) -> None:
     values = {"set": demo_root / TRAIN, "url": STORE, "here": tmp_path, "secret": SECRET}
 
     result = corpusmill(*(arg.format(**values) for arg in command.split()), env=store)
 
-    assert refused(result, status).startswith(line.format(**values))
+    assert refused(result).startswith(line.format(**values))
     assert SECRET not in result.stderr
 
 
@@ -319,7 +253,7 @@ def test_push_and_pull_continue_after_a_kill_before_any_disk_step(
         assert corpusmill(*args).returncode == 0
 
     assert corpusmill("verify", other_root / TRAIN).stdout.splitlines()[-1] == read_digest(demo_root / TRAIN)
-    assert [path for path in mirror.rglob("*.tmp")] == []
+    assert [*mirror.rglob("*.tmp")] == []
     assert [path.name for path in (other_root / SET).iterdir() if "building" in path.name] == []
 
 
