@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command_results import Corpusmill, Result, Wrong, only_line, read_table, type_page
+from command_results import Corpusmill, Result, only_line, read_table, type_page
 from stage_a_build import NO_COMMIT, build, local_source, parse_recipe
 from stage_a_sources import with_pack, write_recipe
 from word_tokenizer import write_tokenizer
@@ -25,6 +25,7 @@ MANIFEST: dict[str, Any] = {
     "tokenizer": {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
     "boundaries": False,
 }
+SENTENCEPIECE = {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}
 
 
 def text(number: int) -> str:
@@ -55,18 +56,6 @@ def write_manifest(folder: Path, **changes: Any) -> None:
 def results(corpusmill: Corpusmill, work: Path) -> list[Result]:
     pairs = type_page("packing.md", corpusmill, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
     return [result for _, result in pairs]
-
-
-@pytest.fixture
-def run_wrong_pack(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Wrong:
-    def run_pack(*options: str, **changes: Any) -> tuple[int, str]:
-        write_manifest(tmp_path, **changes)
-        args = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
-        out = ("--out-dir", "out/stage_a/packed/wrong")
-        result = corpusmill("stage-a", "pack", *args, *out, *options, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
-        return result.returncode, only_line(result)
-
-    return run_pack
 
 
 def test_output_has_requested_and_actual_share_of_each_source(results: list[Result]) -> None:
@@ -108,57 +97,42 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(results: list[R
         assert segment.removesuffix("<|endoftext|>") in text(int(doc_id.split("-")[1]))
 
 
-def test_a_source_without_weight_gets_the_rest(
-    corpusmill: Corpusmill, results: list[Result], work: Path, tmp_path: Path
-) -> None:
-    write_manifest(tmp_path, weights={"notes": "0.75"})
-    args = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
-
-    result = corpusmill("stage-a", "pack", *args, "--out-dir", "out/stage_a/packed/rest", cwd=work)
-
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[1] == results[0].stdout.splitlines()[1]  # the digest with both weights
-
-
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("options", "changes", "message"),
     [
-        (
-            {"weights": {"notes": "0.75", "pages": "0.35"}},
-            "weights must sum to 1, got 1.1 (ratios, such as 7 and 3, are allowed); correct it",
-        ),
-        ({"weights": {"notes": "0.5", "pagse": "0.5"}}, "source pagse not found; did you mean pages?"),
-        ({"num_seqs": 40}, "pack.yaml: pack.num_seqs: 40 rows need 960 tokens of notes, which has "),
-        (
-            {"tokenizer": {"family": "sentencepiece", "sha256": "0" * 64, "end_of_document": "</s>"}},
-            "this program has only the one of o200k_harmony; set `tokenizer_path`",
-        ),
-        (("--num-seqs", "40"), "--num-seqs: 40 rows need 960 tokens of notes, which has "),
-        (("--input", "out/stage_a/deduplicated/all"), "out/stage_a/deduplicated/all: the input is repeated"),
-        (("--input", "out/stage_a/filtered/notes"), "deduplicated must be the only input, got 2"),
-        (
-            ("--out-dir", "out/stage_a/deduplicated/all"),
-            "expected a stage_a/packed, got a stage_a/deduplicated; choose another output folder",
-        ),
-        (("--out-dir", "out/stage_a/deduplicated/all/in"), "the folder is inside the sealed artifact"),
-        (("--out-dir", "/proc/packed"), "/proc: files cannot be created here; choose another folder"),
-        (("--out-dir", "out/stage_a/packed/all"), "(`pack.seed`: 1 → 2); set another --out-dir, or run"),
+        ("", {"weights": {"notes": "0.5", "pagse": "0.5"}}, "source pagse not found; did you mean pages?"),
+        ("", {"num_seqs": 40}, "pack.yaml: pack.num_seqs: 40 rows need 960 tokens of notes, which has "),
+        ("", {"tokenizer": SENTENCEPIECE}, "this program has only the one of o200k_harmony; set `tokenizer_path`"),
+        ("--num-seqs 40", {}, "--num-seqs: 40 rows need 960 tokens of notes, which has "),
+        ("--input out/stage_a/filtered/notes", {}, "deduplicated must be the only input, got 2"),
+        ("--out-dir out/stage_a/deduplicated/all", {}, "expected a stage_a/packed, got a stage_a/deduplicated; choose"),
+        ("--out-dir out/stage_a/deduplicated/all/in", {}, "the folder is inside the sealed artifact"),
+        ("--out-dir /proc/packed", {}, "/proc: files cannot be created here; choose another folder"),
+        ("--out-dir out/stage_a/packed/all", {"seed": 2}, "(`pack.seed`: 1 → 2); set another --out-dir, or run"),
     ],
 )
 def test_a_wrong_manifest_or_option_exits_with_2_and_one_line(
-    run_wrong_pack: Wrong, results: object, args: dict[str, Any] | tuple[str, ...], message: str
+    corpusmill: Corpusmill,
+    results: object,
+    work: Path,
+    tmp_path: Path,
+    options: str,
+    changes: dict[str, Any],
+    message: str,
 ) -> None:
-    status, line = run_wrong_pack(**args) if isinstance(args, dict) else run_wrong_pack(*args, seed=2)
+    write_manifest(tmp_path, **changes)
+    args = ["--manifest", tmp_path / "pack.yaml", "--input", "out/stage_a/deduplicated/all"]
+    args += ["--out-dir", "out/stage_a/packed/wrong", *options.split()]
 
-    assert (status, message in line) == (2, True), line
+    result = corpusmill("stage-a", "pack", *args, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
+
+    assert (result.returncode, message in only_line(result)) == (2, True), result.stderr
 
 
 def test_unencodable_texts_are_reported_by_command_and_report(corpusmill: Corpusmill, tmp_path: Path) -> None:
     bad = [{"text": f"{number} <end>", "key": f"bad-{number}"} for number in range(2)]
-    build(
-        parse_recipe(local_source(tmp_path, "notes", [*NOTES, *bad]), outputs={"normalized_dir": "stage_a/normalized"}),
-        tmp_path / "out",
-    )
+    source = local_source(tmp_path, "notes", [*NOTES, *bad])
+    build(parse_recipe(source, outputs={"normalized_dir": "stage_a/normalized"}), tmp_path / "out")
     path = write_tokenizer(tmp_path)
     pinned = {"family": "hf_tokenizer", "sha256": sha256(path.read_bytes()).hexdigest(), "end_of_document": "<end>"}
     changes = {"weights": {"notes": "1"}, "num_seqs": 7, "tokenizer": pinned, "tokenizer_path": str(path)}
@@ -214,15 +188,3 @@ def test_an_unusable_tokenizer_is_reported_before_any_build(
     [pack] = [number for number, text in enumerate(recipe.read_text().splitlines(), 1) if text == "pack:"]
     assert only_line(result).startswith(line.format(root=tmp_path, recipe=recipe, pack=pack))
     assert not (tmp_path / "stage_a").exists()
-
-
-def test_a_recipe_packs_its_own_corpus(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    rows = [{"text": f"{text(number)} " * 20, "key": f"note-{number}"} for number in range(10)]
-    recipe = parse_recipe(local_source(tmp_path / "in", "notes", rows), dedup={"mode": "exact"})
-    (tmp_path / "any name.yaml").write_text(yaml.safe_dump(recipe.content()))
-    args = ("--manifest", "any name.yaml", "--out-dir", "out/packed", "--num-seqs", "2")
-    result = corpusmill("stage-a", "pack", *args, cwd=tmp_path, env={"CORPUSMILL_WORKERS": "0"})
-
-    assert result.returncode == 0, result.stderr
-    assert "rows 2, tokens 4,09" in result.stdout
-    assert '"stage_a/deduplicated' in (tmp_path / "out/packed/manifest.json").read_text()

@@ -10,7 +10,7 @@ import pytest
 from demo_variants import copy_demo
 from forgery import flip
 from materialized import QUIET, find_job, resources, run_job
-from schedule_files import NOTES, write_schedules
+from schedule_files import NOTES, failure_text, write_schedules
 from stage2_build import write_local_mixture
 
 from pipeline_assets.build.run import Run
@@ -21,48 +21,18 @@ from pipeline_assets.sealed_sensor import report_sealed_artifacts
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import SYSTEMS
 
-
-def test_verify_fails_after_a_changed_byte(notes_root: Path, instance: dg.DagsterInstance) -> None:
-    recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
-    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
-    report_sealed_artifacts(SYSTEMS.load_recipes(notes_root)[0], notes_root, instance)
-    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
-    job = find_job(notes_root, "weekly__verify")
-    passed = run_job(job, instance)
-    assert passed.success and {check.passed for check in passed.get_asset_check_evaluations()} == {True}
-
-    path = next((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*"))
-    flip(path)
-
-    failed = run_job(job, instance)
-    assert not failed.success
-    [event] = failed.get_step_failure_events()
-    assert event.step_failure_data.user_failure_data is not None
-    assert str(path) in (event.step_failure_data.user_failure_data.description or "")
-    checks = failed.get_asset_check_evaluations()
-    key = dg.AssetCheckKey(dg.AssetKey(["stage_a", "mixed", "filtered"]), "files_match_manifest")
-    assert [check.asset_check_key for check in checks if not check.passed] == [key]
-    assert len(checks) == len({target.kind.name for target in recipe.targets()})
-
-    report_sealed_artifacts(
-        SYSTEMS.load_recipes(notes_root)[0], notes_root, instance
-    )  # the build's result does not hide the damage
-
-    [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
-    assert record.evaluation is not None and not record.evaluation.passed
+WEEKLY = NOTES | {"name": "weekly", "action": "verify", "sample": "100%"}
+FILTERED = "stage_a/mixed/filtered/notes"
 
 
-def test_the_check_of_a_sample_states_how_much_was_read(notes_root: Path, instance: dg.DagsterInstance) -> None:
-    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "0.01%"})
+def build_recipe(root: Path, name: str) -> None:
+    targets = SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets()
+    assert all(outcome.failure is None for outcome in run_targets(targets, Run(root, RunSettings())))
 
-    verified = run_job(find_job(notes_root, "weekly__verify"), instance)
 
-    [normalized] = [
-        check.description
-        for check in verified.get_asset_check_evaluations()
-        if check.asset_key.path[-1] == "normalized"
-    ]
-    assert "a sample of 0.01% matches the manifest; 0.0 % of the bytes were read" in str(normalized)
+def _flip(file: Path) -> str:
+    flip(file)
+    return f"{file}: 1 differences from the manifests, the first: sha256 is "
 
 
 def _cut(file: Path) -> str:
@@ -83,49 +53,50 @@ def _edit_manifest(file: Path) -> str:
     return f"{manifest}: 1 differences from the manifests, the first: "
 
 
-@pytest.mark.parametrize("damage", [_cut, _remove, _edit_manifest])
+@pytest.mark.parametrize("damage", [_flip, _cut, _remove, _edit_manifest])
 def test_verify_fails_on_a_damaged_artifact(
     notes_root: Path, instance: dg.DagsterInstance, damage: Callable[[Path], str]
 ) -> None:
-    recipe, run = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml"), Run(notes_root, RunSettings())
-    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), run))
-    report_sealed_artifacts([recipe], notes_root, instance)
-    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
-    expected = damage(min((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*")))
+    build_recipe(notes_root, "mixed")
+    recipes = SYSTEMS.load_recipes(notes_root)[0]
+    report_sealed_artifacts(recipes, notes_root, instance)
+    write_schedules(notes_root, WEEKLY)
+    job = find_job(notes_root, "weekly__verify")
+    passed = run_job(job, instance)
+    assert passed.success and {check.passed for check in passed.get_asset_check_evaluations()} == {True}
 
-    failed = run_job(find_job(notes_root, "weekly__verify"), instance)
+    expected = damage(min((notes_root / FILTERED).glob("shards/*")))
+    failed = run_job(job, instance)
+    report_sealed_artifacts(recipes, notes_root, instance)  # the build's result does not hide the damage
 
-    [event] = failed.get_step_failure_events()
-    assert event.step_failure_data.user_failure_data is not None
-    assert (event.step_failure_data.user_failure_data.description or "").startswith(expected)
-    checks = {check.asset_key.path[-1]: check.passed for check in failed.get_asset_check_evaluations()}
-    assert (checks["filtered"], checks["normalized"]) == (False, True)
+    assert failure_text(failed).startswith(expected)
+    checks = {check.asset_check_key: check.passed for check in failed.get_asset_check_evaluations()}
+    kinds = {target.kind.name for target in SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml").targets()}
     key = dg.AssetCheckKey(dg.AssetKey(["stage_a", "mixed", "filtered"]), "files_match_manifest")
-    for repairs, passed in ((False, False), (True, True)):  # neither the build's result nor its stale mark hides damage
-        if repairs:
-            assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), replace(run, replace=True)))
-        report_sealed_artifacts([recipe], notes_root, instance)
-        [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
-        newest = instance.get_latest_materialization_event(key.asset_key)
-        assert record.evaluation is not None and record.evaluation.passed == passed
-        assert newest is not None and record.event is not None and record.event.timestamp >= newest.timestamp
+    assert len(checks) == len(kinds) and [name for name, is_passed in checks.items() if not is_passed] == [key]
+    [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    assert record.evaluation is not None and not record.evaluation.passed
+
+
+def test_the_check_of_a_sample_states_how_much_was_read(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    write_schedules(notes_root, WEEKLY | {"sample": "0.01%"})
+
+    checks = run_job(find_job(notes_root, "weekly__verify"), instance).get_asset_check_evaluations()
+
+    [normalized] = [check.description for check in checks if check.asset_key.path[-1] == "normalized"]
+    assert "a sample of 0.01% matches the manifest; 0.0 % of the bytes were read" in str(normalized)
 
 
 def test_verify_reads_the_versions_of_its_recipe_too(notes_root: Path, instance: dg.DagsterInstance) -> None:
     version = notes_root / "recipes" / "mixed_20261102.yaml"
-    version.write_text(
-        (notes_root / "recipes" / "mixed.yaml").read_text().replace("name: mixed", f"name: {version.stem}")
-    )
-    targets = SYSTEMS.read_recipe(version).targets()
-    assert all(outcome.failure is None for outcome in run_targets(targets, Run(notes_root, RunSettings())))
-    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    text = (notes_root / "recipes" / "mixed.yaml").read_text()
+    version.write_text(text.replace("name: mixed", f"name: {version.stem}"))
+    build_recipe(notes_root, version.stem)
+    write_schedules(notes_root, WEEKLY)
     job = find_job(notes_root, "weekly__verify")
-    passed = run_job(job, instance)
-    assert passed.success
-    assert {"/".join(check.asset_key.path[:-1]) for check in passed.get_asset_check_evaluations()} == {
-        "stage_a/mixed",
-        "stage_a/mixed/versions",
-    }
+    checks = run_job(job, instance).get_asset_check_evaluations()
+    assert all(check.passed for check in checks)
+    assert {"/".join(check.asset_key.path[:-1]) for check in checks} == {"stage_a/mixed", "stage_a/mixed/versions"}
 
     flip(next((notes_root / "stage_a/mixed_20261102/filtered/notes").glob("shards/*")))
 
@@ -199,9 +170,6 @@ def test_a_missing_tokenizer_ends_builds_of_dagster_before_the_first_artifact(
     scheduled = run_job(find_job(tmp_path, "local"), instance)
 
     for failed in (in_ui, scheduled):
-        [event] = failed.get_step_failure_events()
-        assert event.step_failure_data.user_failure_data is not None
-        description = event.step_failure_data.user_failure_data.description or ""
-        assert description.startswith(f"{tmp_path}/none.model: cannot read the tokenizer file ")
+        assert failure_text(failed).startswith(f"{tmp_path}/none.model: cannot read the tokenizer file ")
     assert not (tmp_path / "stage2").exists()
     assert materialize("raw").success  # alone, it needs no tokenizer

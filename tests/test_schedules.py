@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from materialized import run_job
-from schedule_files import NOTES, write_schedules
+from schedule_files import NOTES, failure_text, write_schedules
 
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
@@ -17,30 +17,43 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import SYSTEMS
 
 
+def list_schedules(definitions: dg.Definitions) -> dict[str, dg.ScheduleDefinition]:
+    schedules = definitions.schedules or []
+    return {schedule.name: schedule for schedule in schedules if isinstance(schedule, dg.ScheduleDefinition)}
+
+
+def request_run(schedule: dg.ScheduleDefinition, instance: dg.DagsterInstance) -> dg.RunRequest:
+    """Evaluate a tick and return the only run that it requests."""
+    due = datetime(2026, 1, 1, tzinfo=UTC)
+    with dg.build_schedule_context(instance, scheduled_execution_time=due) as context:
+        [request] = schedule.evaluate_tick(context).run_requests or []
+    return request
+
+
 def test_shipped_schedules_are_off_and_name_shipped_recipes(tmp_path: Path) -> None:
     sections, wrong = read_schedules(tmp_path)
 
-    schedules = build_definitions(tmp_path).schedules or []
+    schedules = list_schedules(build_definitions(tmp_path))
     assert wrong == []
-    assert [schedule.name for schedule in schedules] == [section.name for section in sections]
-    assert {schedule.default_status for schedule in schedules} == {dg.DefaultScheduleStatus.STOPPED}
+    assert [*schedules] == [section.name for section in sections]
+    assert {schedule.default_status for schedule in schedules.values()} == {dg.DefaultScheduleStatus.STOPPED}
     recipes = {recipe.name: recipe.system for recipe in SYSTEMS.load_recipes(tmp_path)[0]}
     systems = {recipes[section.recipe] for section in sections}
     assert systems == {"healing", "nemotron", "parallel_text", "stage2", "stage_a"}
 
 
 def test_a_tick_requests_one_run_of_the_recipes_job(notes_root: Path, instance: dg.DagsterInstance) -> None:
-    write_schedules(notes_root, NOTES)
-    [schedule] = [entry for entry in build_definitions(notes_root).schedules or [] if entry.name == "nightly"]
-    assert isinstance(schedule, dg.ScheduleDefinition)
+    repin = {"name": "at-head", "action": "repin", "keep_versions": 8}
+    write_schedules(notes_root, NOTES, NOTES | repin)
+    schedules = list_schedules(build_definitions(notes_root))
 
-    with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
-        data = schedule.evaluate_tick(context)
+    request, repinning = (request_run(schedules[name], instance) for name in ("nightly", "at-head"))
 
-    [request] = data.run_requests or []
-    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 2 * * *", "Europe/Berlin")
-    assert schedule.job.name == "mixed"
+    nightly = schedules["nightly"]
+    assert (nightly.cron_schedule, nightly.execution_timezone) == ("30 2 * * *", "Europe/Berlin")
+    assert nightly.job.name == "mixed"
     assert request.tags["corpusmill/recipe"] == "mixed"
+    assert repinning.run_config == {"resources": {"store": {"config": {"keep_versions": 8}}}}
 
 
 def test_a_schedule_with_replace_rebuilds_changed_sources(notes_root: Path, instance: dg.DagsterInstance) -> None:
@@ -51,42 +64,12 @@ def test_a_schedule_with_replace_rebuilds_changed_sources(notes_root: Path, inst
     path.write_text(path.read_text().replace("min_words: 5", "min_words: 6"))
     definitions = build_definitions(notes_root)
 
-    def tick(name: str) -> bool:
-        [schedule] = [entry for entry in definitions.schedules or [] if entry.name == name]
-        assert isinstance(schedule, dg.ScheduleDefinition)
-        with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
-            [request] = schedule.evaluate_tick(context).run_requests or []
-        job = definitions.resolve_job_def(schedule.job_name)
-        return job.execute_in_process(request.run_config, instance, raise_on_error=False).success
+    def run_succeeds(name: str) -> bool:
+        schedule = list_schedules(definitions)[name]
+        job, config = definitions.resolve_job_def(schedule.job_name), request_run(schedule, instance).run_config
+        return job.execute_in_process(config, instance, raise_on_error=False).success
 
-    assert not tick("nightly")
-    assert tick("replacing")
-    assert tick("nightly")
-
-
-def test_a_tick_of_repin_passes_keep_versions(notes_root: Path, instance: dg.DagsterInstance) -> None:
-    write_schedules(notes_root, {**NOTES, "action": "repin", "keep_versions": 8})
-    [schedule] = [entry for entry in build_definitions(notes_root).schedules or [] if entry.name == "nightly"]
-    assert isinstance(schedule, dg.ScheduleDefinition)
-
-    with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
-        [request] = schedule.evaluate_tick(context).run_requests or []
-
-    assert request.run_config == {"resources": {"store": {"config": {"keep_versions": 8}}}}
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"action": "verify", "replace": True}, "`schedules.0`: `replace` requires the action run, got verify"),
-        ({"keep_versions": 8}, "`schedules.0`: `keep_versions` requires the action repin, got run"),
-        ({"action": "repin", "keep_versions": 0}, "`schedules.0.keep_versions` must be >= 1, got 0"),
-    ],
-)
-def test_a_key_of_another_action_is_refused(keys: dict[str, object], message: str, notes_root: Path) -> None:
-    write_schedules(notes_root, {**NOTES, **keys})
-
-    assert [error.what for error in read_schedules(notes_root)[1]] == [message]
+    assert [run_succeeds(name) for name in ("nightly", "replacing", "nightly")] == [False, True, True]
 
 
 def test_a_wrong_schedule_is_reported_and_others_are_kept(notes_root: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -95,26 +78,24 @@ def test_a_wrong_schedule_is_reported_and_others_are_kept(notes_root: Path, capl
         NOTES,
         NOTES | {"name": "of-nothing", "recipe": "nothing"},
         NOTES | {"name": "never", "cron": "61 * * * *"},
-        *(NOTES | {"name": sensor} for sensor in sorted(SENSOR_NAMES)),
         NOTES | {"name": "no", "action": "verify"},
+        *(NOTES | {"name": name} for name in SENSOR_NAMES),
     )
-    recipe_path("mixed", notes_root).with_name("no__verify.yaml").write_text(
-        recipe_path("mixed", notes_root).read_text().replace("name: mixed", "name: no__verify")
-    )
+    recipe = recipe_path("mixed", notes_root)
+    text = recipe.read_text().replace("name: mixed", "name: no__verify")
+    recipe.with_name("no__verify.yaml").write_text(text)
 
     definitions = build_definitions(notes_root)
-    names = [schedule.name for schedule in definitions.schedules or []]
 
-    repository = definitions.get_repository_def()
-    assert "nightly" in names and not {"of-nothing", "never", "no", *SENSOR_NAMES} & set(names)
+    names, repository = list_schedules(definitions).keys(), definitions.get_repository_def()
+    assert "nightly" in names and not {"of-nothing", "never", "no", *SENSOR_NAMES} & names
     assert {sensor.name for sensor in repository.sensor_defs} == SENSOR_NAMES
     log = " ".join(record.getMessage() for record in caplog.records)
-    assert "schedule of-nothing: recipe nothing not found" in log
-    assert "schedule never" in log
+    shown = repository.asset_graph.get(dg.AssetKey(["recipes_left_out", "schedules.yaml"])).description or ""
+    for text in (log, shown):
+        assert "schedule of-nothing: recipe nothing not found" in text and "schedule never" in text
     for name in ("no", *SENSOR_NAMES):
         assert f"schedule {name}: a sensor or the job of a recipe has this name" in log
-    shown = repository.asset_graph.get(dg.AssetKey(["recipes_left_out", "schedules.yaml"])).description or ""
-    assert "schedule of-nothing: recipe nothing not found" in shown and "schedule never" in shown
 
 
 @pytest.mark.parametrize(
@@ -133,65 +114,58 @@ def test_runs_of_schedules_whose_recipe_is_missing_fail(
 
     definitions = build_definitions(notes_root)
 
-    schedules = [schedule for schedule in definitions.schedules or [] if isinstance(schedule, dg.ScheduleDefinition)]
-    assert [schedule.job_name for schedule in schedules if schedule.name in ("nightly", "again")] == jobs
+    schedules = list_schedules(definitions)
+    assert [schedules[name].job_name for name in ("nightly", "again")] == jobs
     for job in jobs:
-        [failed] = run_job(definitions.resolve_job_def(job), instance).get_step_failure_events()
-        failure = failed.step_failure_data.user_failure_data
-        assert failure is not None and failure.description is not None
-        assert cause in failure.description and "\n" not in failure.description
+        message = failure_text(run_job(definitions.resolve_job_def(job), instance))
+        assert cause in message and "\n" not in message
 
 
 def test_a_schedule_of_an_invalid_recipe_fails_with_its_error(notes_root: Path, instance: dg.DagsterInstance) -> None:
-    write_schedules(
-        notes_root,
-        NOTES,
-        NOTES | {"name": "checked", "action": "verify"},
-        NOTES | {"name": "at-head", "action": "repin"},
-    )
+    verify, repin = {"name": "checked", "action": "verify"}, {"name": "at-head", "action": "repin"}
+    write_schedules(notes_root, NOTES, NOTES | verify, NOTES | repin)
     path = recipe_path("mixed", notes_root)
     path.write_text(path.read_text() + "dedupe: {}\n")
 
     definitions = build_definitions(notes_root)
 
-    jobs = [schedule.job for schedule in definitions.schedules or [] if isinstance(schedule, dg.ScheduleDefinition)]
-    chosen = [job for job in jobs if job.tags["corpusmill/recipe"] == "mixed"]
+    jobs = [schedule.job for schedule in list_schedules(definitions).values()]
+    chosen = [job.name for job in jobs if job.tags["corpusmill/recipe"] == "mixed"]
     assert len(chosen) == 3
-    for job in chosen:
-        [failed] = run_job(definitions.resolve_job_def(job.name), instance).get_step_failure_events()
-        failure = failed.step_failure_data.user_failure_data
-        assert failure is not None and failure.description is not None
-        assert "mixed.yaml:" in failure.description and "unknown key `dedupe`" in failure.description
+    for name in chosen:
+        message = failure_text(run_job(definitions.resolve_job_def(name), instance))
+        assert "mixed.yaml:" in message and "unknown key `dedupe`" in message
 
 
-def test_errors_of_a_schedule_file_name_the_key(notes_root: Path) -> None:
-    write_schedules(notes_root, NOTES | {"sample": "lots", "action": "verify"})
-    rule = "must be a share above 0 and up to 100 %, got 'lots'"
-    assert f"`schedules.0.sample` {rule}" in read_schedules(notes_root)[1][0].what
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"action": "verify", "replace": True}, "`schedules.0`: `replace` requires the action run, got verify"),
+        ({"keep_versions": 8}, "`schedules.0`: `keep_versions` requires the action repin, got run"),
+        ({"action": "repin", "keep_versions": 0}, "`schedules.0.keep_versions` must be >= 1, got 0"),
+        ({"timezone": ""}, "`schedules.0.timezone` must have at least 1 character, got ''"),
+        ({"cron": "0," * 100_000 + "0 * * * *"}, "`schedules.0.cron` must have at most 200 characters, got"),
+    ],
+)
+def test_an_invalid_key_of_a_schedule_is_named(keys: dict[str, object], message: str, notes_root: Path) -> None:
+    write_schedules(notes_root, NOTES | keys)
 
-    write_schedules(notes_root, NOTES, NOTES)
-    assert "several schedules are called nightly" in read_schedules(notes_root)[1][0].what
-
-    write_schedules(notes_root, NOTES | {"timezone": ""})
-    assert "`schedules.0.timezone` must have at least 1 character, got ''" in read_schedules(notes_root)[1][0].what
-
-    write_schedules(notes_root, NOTES | {"cron": "0," * 100_000 + "0 * * * *"})
-    assert "`schedules.0.cron` must have at most 200 characters, got" in read_schedules(notes_root)[1][0].what
-
-    (notes_root / "schedules.yaml").write_text("schedules:\n  # - {name: nightly}\n")
     [error] = read_schedules(notes_root)[1]
+
+    assert error.what.startswith(message)
+
+
+def test_a_file_without_a_list_of_schedules_is_an_error(notes_root: Path) -> None:
+    (notes_root / "schedules.yaml").write_text("schedules:\n  # - {name: nightly}\n")
+
+    [error] = read_schedules(notes_root)[1]
+
     assert (error.what, error.fix) == ("`schedules` must be a list, got None", "list its entries")
 
 
 def test_an_error_in_a_schedule_keeps_the_others(notes_root: Path) -> None:
-    weekly = NOTES | {"name": "weekly", "action": "verify"}
-    write_schedules(
-        notes_root,
-        weekly | {"sample": "lots", "zone": "UTC"},
-        NOTES,
-        NOTES | {"name": "twice"},
-        NOTES | {"name": "twice"},
-    )
+    weekly, twice = NOTES | {"name": "weekly", "action": "verify"}, NOTES | {"name": "twice"}
+    write_schedules(notes_root, weekly | {"sample": "lots", "zone": "UTC"}, NOTES, twice, twice)
 
     sections, errors = read_schedules(notes_root)
 

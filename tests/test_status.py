@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_results import Corpusmill
@@ -47,17 +48,6 @@ def test_an_empty_root_lists_recipes_and_missing_artifacts(corpusmill: Corpusmil
     assert single.returncode == 0
     assert [(row["state"], row["reason"]) for row in recipe["artifacts"]] == [("missing", "not built yet")] * 5
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_shipped_recipe_is_listed_after_its_first_build(corpusmill: Corpusmill, root: Path) -> None:
-    (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1").mkdir(parents=True)
-    (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1" / ".plan.json").write_text("{}")
-
-    result = corpusmill("status", "--data", root)
-
-    assert result.returncode == 1
-    assert "\nstage_a_v1  " in result.stdout
-    assert "\n  interrupted  stage_a/stage_a_v1/filtered/notes" in result.stdout
 
 
 def test_a_changed_recipe_makes_its_artifacts_stale_with_the_reason(corpusmill: Corpusmill, root: Path) -> None:
@@ -104,36 +94,69 @@ def test_the_repair_command_rebuilds_a_snapshot_with_a_damaged_manifest(
     assert corpusmill("status", "--data", root).returncode == 0
 
 
-def test_a_build_without_a_builder_is_interrupted_and_resumable(corpusmill: Corpusmill, root: Path) -> None:
-    snapshot = find_snapshot(root)
-    shutil.rmtree(root / "corpora" / "fineweb_edu" / snapshot.name)
-    receipts = snapshot.with_name(f".{snapshot.name}.building.1") / ".receipts" / "convert"
+def write_unfinished(folder: Path, shards: int = 0) -> None:
+    """Write the staging folder of a stopped build with some finished shards."""
+    receipts = folder / ".receipts" / "convert"
     receipts.mkdir(parents=True)
-    (receipts.parents[1] / ".plan.json").write_text("{}")
-    (receipts / "00000.json").write_text("{}")
-    (receipts / "00001.json").write_text("{}")
+    (folder / ".plan.json").write_text("{}")
+    for shard in range(shards):
+        (receipts / f"0000{shard}.json").write_text("{}")
+
+
+@pytest.mark.parametrize(("shards", "finished"), [(1, "1 shard"), (2, "2 shards")])
+def test_a_build_without_a_builder_is_interrupted_and_resumable(
+    corpusmill: Corpusmill, root: Path, shards: int, finished: str
+) -> None:
+    snapshot = find_snapshot(root)
+    shutil.rmtree(snapshot)
+    write_unfinished(snapshot.with_name(f".{snapshot.name}.building.1"), shards)
 
     result = corpusmill("status", "healing_text_v1", "--data", root)
 
     lines = result.stdout.splitlines()
+    command = f"corpusmill run healing_text_v1 --data {root}"
     assert result.returncode == 1
     assert lines[1].startswith(f"  interrupted  corpora/fineweb_edu/{snapshot.name}")
     assert lines[2].startswith("    stopped ")
-    assert lines[2].endswith(
-        f" s ago; finished: 2 shards of convert; to continue: corpusmill run healing_text_v1 --data {root}"
-    )
+    assert lines[2].endswith(f" s ago; finished: {finished} of convert; to continue: {command}")
 
 
-def test_counts_of_one_are_singular(corpusmill: Corpusmill, root: Path) -> None:
-    receipts = root / V1 / ".train.building.2" / ".receipts" / "convert"
-    receipts.mkdir(parents=True)
-    (receipts.parents[1] / ".plan.json").write_text("{}")
-    (receipts / "00000.json").write_text("{}")
-    shutil.rmtree(root / V1 / "train")
+def test_a_shipped_recipe_is_listed_after_its_first_build(corpusmill: Corpusmill, root: Path) -> None:
+    write_unfinished(root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1")
 
-    shown = corpusmill("status", "healing_text_v1", "--data", root).stdout
+    result = corpusmill("status", "--data", root)
 
-    assert "; finished: 1 shard of convert; to continue: " in shown
+    assert result.returncode == 1
+    assert "\nstage_a_v1  " in result.stdout
+    assert "\n  interrupted  stage_a/stage_a_v1/filtered/notes" in result.stdout
+
+
+def test_an_interrupted_build_over_a_stale_artifact_continues_with_replace(corpusmill: Corpusmill, root: Path) -> None:
+    path = write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v1")
+    write_unfinished(root / V1 / ".train.building.2")
+
+    def read_row() -> dict[str, Any]:
+        result = corpusmill("status", path, "--data", root, "--json")
+        row: dict[str, Any] = json.loads(result.stdout)["recipes"][0]["artifacts"][2]
+        return row
+
+    interrupted = read_row()
+    with locked(root / V1 / "train"):
+        building = read_row()
+
+    assert (interrupted["state"], interrupted["sealed"]) == ("interrupted", "stale")
+    assert interrupted["go_on"] == f"corpusmill run {path} --replace --data {root}"
+    assert (building["state"], building["go_on"]) == ("building", None)
+    assert building["unfinished"]["builder"]["pid"] == os.getpid()
+
+
+def test_an_interrupted_seal_has_all_shards(corpusmill: Corpusmill, root: Path) -> None:
+    (root / V1 / "valid").rename(root / V1 / ".valid.old.2")
+
+    result = corpusmill("status", "--data", root)
+
+    assert result.returncode == 1
+    assert "all shards are finished, the seal was interrupted" in result.stdout
 
 
 def test_a_removed_artifact_is_distinguished_from_one_never_built(corpusmill: Corpusmill, root: Path) -> None:
@@ -146,19 +169,6 @@ def test_a_removed_artifact_is_distinguished_from_one_never_built(corpusmill: Co
     assert lines[number + 1] == "    built earlier, and removed since"
 
 
-def test_an_interrupted_build_over_a_stale_artifact_continues_with_replace(corpusmill: Corpusmill, root: Path) -> None:
-    path = write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v1")
-    folder = root / V1 / ".train.building.2"
-    (folder / ".receipts").mkdir(parents=True)
-    (folder / ".plan.json").write_text("{}")
-
-    result = corpusmill("status", path, "--data", root, "--json")
-
-    row = json.loads(result.stdout)["recipes"][0]["artifacts"][2]
-    assert (row["state"], row["sealed"]) == ("interrupted", "stale")
-    assert row["go_on"] == f"corpusmill run {path} --replace --data {root}"
-
-
 def test_a_leftover_next_to_a_current_artifact_may_be_removed(corpusmill: Corpusmill, root: Path) -> None:
     shutil.copytree(root / V1 / "valid", root / V1 / ".valid.old.1")
 
@@ -168,42 +178,23 @@ def test_a_leftover_next_to_a_current_artifact_may_be_removed(corpusmill: Corpus
     assert "\n    a crash left .valid.old.1 next to it, which is not needed: remove it\n" in result.stdout
 
 
-def test_a_running_build_has_its_builder(corpusmill: Corpusmill, root: Path) -> None:
-    folder = root / V1 / "train"
-    folder.rename(folder.with_name(".train.building.1"))
-
-    with locked(folder):
-        result = corpusmill("status", "healing_text_v1", "--data", root, "--json")
-
-    [recipe] = json.loads(result.stdout)["recipes"]
-    row = recipe["artifacts"][2]
-    assert (row["state"], row["sealed"], row["go_on"]) == ("building", "missing", None)
-    assert row["unfinished"]["builder"]["pid"] == os.getpid()
-
-
-def test_sealed_artifacts_without_recipe_are_listed(corpusmill: Corpusmill, root: Path) -> None:
-    shutil.copytree(root / "selections" / "healing_text_v1", root / "selections" / "forgotten")
+def test_artifacts_without_recipe_are_listed_and_damaged_ones_exit_with_1(corpusmill: Corpusmill, root: Path) -> None:
+    other = shutil.copytree(root / V1 / "valid", root / "megatron" / "forgotten")
+    digest = json.loads((other / "manifest.json").read_text())["digest"]
 
     shown = corpusmill("status", "--data", root)
     report = corpusmill("status", "--data", root, "--json")
-
-    [other] = json.loads(report.stdout)["unasked"]
-    assert shown.returncode == report.returncode == 0
-    assert other["folder"] == str(root / "selections" / "forgotten")
-    assert shown.stdout.splitlines()[-3] == "requested by no recipe"
-    assert shown.stdout.splitlines()[-2].split()[:2] == ["sealed", "selections/forgotten"]
-    assert shown.stdout.splitlines()[-1] == f"    healing_text_v1 {other['digest']}"
-
-
-def test_a_damaged_artifact_without_recipe_exits_with_1(corpusmill: Corpusmill, root: Path) -> None:
-    other = shutil.copytree(root / V1 / "valid", root / "megatron" / "other")
     (other / "tokens.bin").unlink()
+    damaged = corpusmill("status", "--data", root)
 
-    shown = corpusmill("status", "--data", root)
-
-    assert shown.returncode == 1
-    assert shown.stdout.splitlines()[-2].split()[:2] == ["damaged", "megatron/other"]
-    assert shown.stdout.splitlines()[-1] == "    tokens.bin: the file is missing"
+    [row] = json.loads(report.stdout)["unasked"]
+    assert (shown.returncode, report.returncode, damaged.returncode) == (0, 0, 1)
+    assert (row["folder"], row["digest"]) == (str(other), digest)
+    title, state, name = shown.stdout.splitlines()[-3:]
+    assert (title, state.split()[:2]) == ("requested by no recipe", ["sealed", "megatron/forgotten"])
+    assert name.startswith("    healing_text_v1") and name.endswith(f" {digest}")
+    assert damaged.stdout.splitlines()[-2].split()[:2] == ["damaged", "megatron/forgotten"]
+    assert damaged.stdout.endswith("\n    tokens.bin: the file is missing\n")
 
 
 def test_an_unreadable_recipe_hides_no_other(corpusmill: Corpusmill, root: Path) -> None:
@@ -218,23 +209,3 @@ def test_an_unreadable_recipe_hides_no_other(corpusmill: Corpusmill, root: Path)
         "got 'weather'; correct it",
     ]
     assert result.stdout.count("\n  current ") == 5
-
-
-def test_status_changes_nothing_even_after_a_crash(corpusmill: Corpusmill, root: Path) -> None:
-    """An interrupted seal is left to the next build.
-
-    The old valid split was moved, and the new one is not in place.
-    """
-    (root / V1 / "valid").rename(root / V1 / ".valid.old.2")
-
-    def read_stats() -> dict[Path, tuple[int, int, int]]:
-        stats = {path: path.stat() for path in root.rglob("*")}
-        return {path: (stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in stats.items()}
-
-    before = read_stats()
-
-    result = corpusmill("status", "--data", root)
-
-    assert result.returncode == 1
-    assert "all shards are finished, the seal was interrupted" in result.stdout
-    assert read_stats() == before

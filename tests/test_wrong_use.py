@@ -19,9 +19,11 @@ from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
-NO_FOLDER = "folder not found"
 NOT_SEALED = "nothing is sealed here"
-NO_RECIPE = "recipe not found"
+WIKIPEDIA = "stage-a ingest-wikipedia --input cut.jsonl"
+PACK = "stage-a pack --out-dir out --manifest"
+NORMALIZE = "stage-a normalize --out-dir a --domain d --source s --input"
+DEMOS = "'healing', 'stage-a', 'nemotron', 'stage2', 'parallel-text'"
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(pa.table({"body": ["a text"]}), folder / "table.parquet")
     (folder / "bare.json").write_text("{}")
     (folder / "cut.jsonl").write_text('{"text": "a text"}\n{"text": "a te')
-    manifests = {
-        "cut": "seq_len: 64",
-        "input": "pack: {}\ninput: [a]",
-        "beside": "pack: {}\nnum_seqs: 4",
-        "bare": "pack: {}",
-    }
-    for name, text in manifests.items():
+    manifests = {"cut": "seq_len: 64", "input": "pack: {}\ninput: [a]", "beside": "pack: {}\nnum_seqs: 4"}
+    for name, text in {**manifests, "bare": "pack: {}"}.items():
         (folder / f"{name}.yaml").write_text(f"{text}\n")
     (folder / "named/recipes").mkdir(parents=True)
     (folder / "named/recipes/odd.yaml").write_text(
@@ -52,23 +49,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("command", "status", "message"),
     [
         ("verify table.parquet", 2, "expected a folder, got a file"),
-        ("diff none empty", 2, NO_FOLDER),
-        ("rebuild none", 2, NO_FOLDER),
+        ("diff none empty", 2, "folder not found"),
+        ("rebuild none", 2, "folder not found"),
         ("rebuild empty", 2, NOT_SEALED),
-        ("trace none --token 1", 2, NO_FOLDER),
+        ("trace none --token 1", 2, "folder not found"),
         ("trace empty --token 1 --data empty", 2, NOT_SEALED),
         ("trace --source table.parquet#0 --data none", 2, "folder not found"),
         ("trace --source table.parquet#0 --data empty", 1, "no source below empty lists this file"),
-        ("peek none --row 0", 2, NO_FOLDER),
-        ("push none file:///proc/none --data empty", 2, NO_FOLDER),
-        ("run healing_text_v2", 2, f"{NO_RECIPE}; did you mean healing_text_v1?"),
-        ("run healing_text_v1.yaml", 2, f"{NO_RECIPE}; did you mean healing_text_v1, which is "),
-        ("plan none", 2, NO_RECIPE),
+        ("peek none --row 0", 2, "folder not found"),
+        ("push none file:///proc/none --data empty", 2, "folder not found"),
+        ("describe empty --as answers --data .", 2, NOT_SEALED),
+        ("export empty --to hf --seq-len 9 --out none --data .", 2, NOT_SEALED),
+        ("run healing_text_v2", 2, "recipe not found; did you mean healing_text_v1?"),
+        ("run healing_text_v1.yaml", 2, "recipe not found; did you mean healing_text_v1, which is "),
+        ("plan none", 2, "recipe not found"),
         ("plan old --data named", 2, "the file name is old, but `name` is new; rename the file to new.yaml"),
         ("plan odd --data named", 2, "`name` must contain only lower-case letters"),  # no file can have this name
         ("run mine --data table.parquet", 2, "table.parquet: expected a folder, got a file"),
         ("run mine --data /proc/none", 2, "for a recipe of a data root other than /proc/none, pass --data"),
-        ("status none --data empty", 2, NO_RECIPE),
+        ("status none --data empty", 2, "recipe not found"),
         ("status --data none", 2, "folder not found"),
         ("manifests export --data empty --to out", 2, "no manifests found"),
         ("tokenizer check none", 2, "file not found"),
@@ -76,30 +75,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("tokenizer check empty", 2, "empty: expected a .tiktoken or .model file, got a folder; pass"),
         ("pin any/thing", 1, "cannot be reached"),
         ("stage-a hf-stream --source any/thing --out-dir d", 1, "cannot be reached"),
-        (
-            "stage-a ingest-wikipedia --input cut.jsonl --dump-date 2026-11-01 --license mit --out-dir d",
-            2,
-            "--dump-date excludes --license",
-        ),
+        (f"{WIKIPEDIA} --dump-date 2026-11-01 --license mit --out-dir d", 2, "--dump-date excludes --license"),
         ("stage-a filter --filters none.yaml --out-dir empty", 2, "normalise a source first"),
         ("stage-a report --input none --out out/report", 2, "no sealed source matches"),
         ("stage-a why id --data none", 2, "folder not found"),
-        ("stage-a pack --manifest none.yaml --input empty --out-dir out", 2, "manifest not found"),
-        ("stage-a pack --manifest cut.yaml --input empty --out-dir out", 2, "section `pack` not found"),
-        (
-            "stage-a pack --manifest input.yaml --out-dir out",
-            2,
-            "expected only the section `pack`, got `input` too; pass it as --input",
-        ),
-        (
-            "stage-a pack --manifest beside.yaml --out-dir out",
-            2,
-            "only the section `pack`, got `num_seqs` too; move it into `pack`, or re",
-        ),
-        ("stage-a pack --manifest bare.yaml --out-dir out", 2, "no corpus to pack; pass --input, or a recipe"),
-        ("stage-a normalize --input none --out-dir a --domain d --source s", 2, "no file matches"),
-        ("stage-a normalize --input table.parquet --out-dir b --domain d --source s", 2, "column `text` not found"),
-        ("stage-a normalize --input cut.jsonl --out-dir c --domain d --source s", 1, "the last line, line 2"),
+        (f"{PACK} none.yaml --input empty", 2, "manifest not found"),
+        (f"{PACK} cut.yaml --input empty", 2, "section `pack` not found"),
+        (f"{PACK} input.yaml", 2, "expected only the section `pack`, got `input` too; pass it as --input"),
+        (f"{PACK} beside.yaml", 2, "only the section `pack`, got `num_seqs` too; move it into `pack`, or re"),
+        (f"{PACK} bare.yaml", 2, "no corpus to pack; pass --input, or a recipe"),
+        (f"{NORMALIZE} none", 2, "no file matches"),
+        (f"{NORMALIZE} table.parquet", 2, "column `text` not found"),
+        (f"{NORMALIZE} cut.jsonl", 1, "the last line, line 2"),
     ],
 )
 def test_a_wrong_command(corpusmill: Corpusmill, folder: Path, command: str, status: int, message: str) -> None:
@@ -109,91 +96,54 @@ def test_a_wrong_command(corpusmill: Corpusmill, folder: Path, command: str, sta
 
 
 @pytest.mark.parametrize(
+    ("typed", "error", "command"),
+    [
+        ("destroy", "command line: no such command 'destroy'", "corpusmill"),
+        ("--data", "command line: option '--data' requires an argument", "corpusmill"),
+        ("--log-every often run x", "--log-every: must be an integer, got 'often'", "corpusmill"),
+        ("verify", "verify: missing argument 'folder'", "corpusmill verify"),
+        ("ui --port", "ui: option '--port' requires an argument", "corpusmill ui"),
+        ("ui --port 70000", "--port: must be at most 65535, got '70000'", "corpusmill ui"),
+        ("stage-a pack --out-dir", "stage-a pack: option '--out-dir' requires an argument", "corpusmill stage-a pack"),
+        ("run x --wrokers 2", "run: no such option: --wrokers (Possible options: --workers)", "corpusmill run"),
+        ("run x --workers -1", "--workers: must be at least 0, got '-1'", "corpusmill run"),
+        ("run mine --cost-limit", "run: option '--cost-limit' requires an argument", "corpusmill run"),
+        ("run --cost-limit --launcher modal", "--cost-limit: must be a number, got '--launcher'", "corpusmill run"),
+        ("demo --only heeling", f"--only: 'heeling' is not one of {DEMOS}", "corpusmill demo"),
+    ],
+)
+def test_a_usage_error_names_the_help_of_its_command(
+    corpusmill: Corpusmill, typed: str, error: str, command: str
+) -> None:
+    assert refused(corpusmill(*typed.split())) == f"{error}; see {command} --help"
+
+
+@pytest.mark.parametrize(
     ("command", "line"),
     [
-        ("destroy", "command line: no such command 'destroy'; see corpusmill --help"),
-        ("verify", "verify: missing argument 'folder'; see corpusmill verify --help"),
-        ("ui --port", "ui: option '--port' requires an argument; see corpusmill ui --help"),
-        ("--data", "command line: option '--data' requires an argument; see corpusmill --help"),
-        (
-            "stage-a pack --out-dir",
-            "stage-a pack: option '--out-dir' requires an argument; see corpusmill stage-a pack --help",
-        ),
-        (
-            "run x --wrokers 2",
-            "run: no such option: --wrokers (Possible options: --workers); see corpusmill run --help",
-        ),
-        ("run x --workers -1", "--workers: must be at least 0, got '-1'; see corpusmill run --help"),
-        ("run mine --cost-limit", "run: option '--cost-limit' requires an argument; see corpusmill run --help"),
-        (
-            "run --cost-limit --launcher modal",
-            "--cost-limit: must be a number, got '--launcher'; see corpusmill run --help",
-        ),
-        ("--log-every often run x", "--log-every: must be an integer, got 'often'; see corpusmill --help"),
-        ("ui --port 70000", "--port: must be at most 65535, got '70000'; see corpusmill ui --help"),
         ("verify x --sample 5", "--sample: must be a share above 0 and up to 100 %, got '5'; write 5% or 0.05"),
         ("verify x --seed spring", "--seed: needs --sample; pass --sample too"),
-        (
-            "demo --only heeling",
-            "--only: 'heeling' is not one of 'healing', 'stage-a', 'nemotron', 'stage2', "
-            "'parallel-text'; see corpusmill demo --help",
-        ),
-        (
-            "stage-a why ''",
-            "DOC_ID: must not be empty; pass the id of a document, the name of its file, or a piece of its text",
-        ),
+        ("stage-a why ''", "DOC_ID: must not be empty; pass the id of a document, the name of its file, or a piece"),
         ("status --data README.md", "README.md: expected a folder, got a file; pass the data root with --data"),
         (
-            "stage-a ingest-manifest --manifest manifests/recipes/healing_text_v1.yaml --out-dir /tmp/none",
-            "manifests/recipes/healing_text_v1.yaml: `system` must be stage_a, got 'healing'; "
-            "choose a recipe of stage_a",
+            "stage-a ingest-manifest --manifest manifests/recipes/healing_text_v1.yaml --out-dir {here}/none",
+            "manifests/recipes/healing_text_v1.yaml: `system` must be stage_a, got 'healing'; choose a recipe of stage",
         ),
-        (
-            "recipes --schema x",
-            "--schema: must be one of healing, stage_a, nemotron, stage2, parallel_text, got 'x'; choose one of these",
-        ),
+        ("recipes --schema x", "--schema: must be one of healing, stage_a, nemotron, stage2, parallel_text, got 'x'"),
         ("pin fineweb-edu", "fineweb-edu: not a dataset name; write owner/name, such as HuggingFaceFW/fineweb-edu"),
         ("pin a/b/c --model", "a/b/c: not a model name; write owner/name, such as unsloth/gpt-oss-120b"),
-        (
-            "pin gpt2 --model --recipe healing_text_v1",
-            "--recipe: cannot be combined with --model; omit it, and write the commit to the recipe",
-        ),
-        (
-            "run healing_text_v1 --partition test --data {here}/none",
-            "healing_text_v1: no partition 'test'; choose one of train, valid",
-        ),
+        ("pin gpt2 --model --recipe healing_text_v1", "--recipe: cannot be combined with --model; omit it, and write"),
+        ("run healing_text_v1 --partition test --data {here}/none", "healing_text_v1: no partition 'test'; choose one"),
         ("verify {here}/none", "{here}/none: folder not found; pass the folder of a finished artifact"),
-        (
-            "verify {here}/empty",
-            "{here}/empty: nothing is sealed here (no manifest.json); pass the folder of a finished artifact",
-        ),
-        *(
-            (
-                f"{command} --data {{here}}",
-                "{here}/empty: nothing is sealed here (no manifest.json); pass the folder of a finished artifact",
-            )
-            for command in (
-                "describe {here}/empty --as answers",
-                "export {here}/empty --to hf --seq-len 9 --out {here}/none",
-            )
-        ),
+        ("verify {here}/empty", "{here}/empty: nothing is sealed here (no manifest.json); pass the folder of a fin"),
         ("ui --data {here}/none", "{here}/none: folder not found; pass the data root of a build with --data"),
-        (
-            "hub serve {here}/none",
-            "{here}/none: folder not found; choose a folder that contains datasets/<owner>/<name>/…",
-        ),
+        ("hub serve {here}/none", "{here}/none: folder not found; choose a folder that contains datasets/<owner>/"),
         *(
-            (
-                f"{command} --data {{here}}/table.parquet",
-                "{here}/table.parquet: expected a folder, got a file; choose another folder, or move the file away",
-            )
+            (f"{command} --data {{here}}/table.parquet", "{here}/table.parquet: expected a folder, got a file; choose")
             for command in ("run healing_text_v1", "demo", "ui")
         ),
         *(
-            (
-                f"tokenizer check {{vocabulary}} --expected-sha256 {word}",
-                f"{word}: not a sha256; pass 64 hex digits, or omit it for the shipped file",
-            )
+            (f"tokenizer check {{vocabulary}} --expected-sha256 {word}", f"{word}: not a sha256; pass 64 hex digits, ")
             for word in ("446a9538", "ab" * 33, "AB" * 32, f"sha256:{VOCABULARY_SHA256}")
         ),
     ],
@@ -203,7 +153,7 @@ def test_wrong_arguments_are_one_line_and_create_nothing(
 ) -> None:
     result = corpusmill(*shlex.split(command.format(here=folder, vocabulary=VOCABULARY_PATH)))
 
-    assert refused(result) == line.format(here=folder)
+    assert refused(result).startswith(line.format(here=folder))
     assert not (folder / "none").exists()
 
 

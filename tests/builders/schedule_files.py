@@ -1,8 +1,9 @@
-"""Files `schedules.yaml`, with a nightly run of the local notes."""
+"""Files `schedules.yaml`, with a nightly run of the local notes, and failures of their runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
+import dagster as dg
 import yaml
 
 NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "action": "run"}
@@ -10,3 +11,11 @@ NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone":
 
 def write_schedules(root: Path, *schedules: Mapping[str, object]) -> None:
     (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": list(map(dict, schedules))}))
+
+
+def failure_text(result: dg.ExecuteInProcessResult) -> str:
+    """Return the description of the only failed step of a run."""
+    [event] = result.get_step_failure_events()
+    failure = event.step_failure_data.user_failure_data
+    assert failure is not None and failure.description is not None
+    return failure.description
