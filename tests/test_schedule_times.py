@@ -3,9 +3,10 @@
 UTC may have another date at that moment.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -45,9 +46,22 @@ DAEMON_CASES = (
 )  # a subset, because each run of the daemon starts a process
 
 
-def build_schedule(recipe: str, zone: str, cron: str, period: str) -> dict[str, str]:
-    schedule = {"name": f"{recipe}_again", "recipe": recipe, "cron": cron, "timezone": zone}
-    return schedule | {"action": "repin", "period": period}
+def write_scheduled_recipes(root: Path, cases: Iterable[str]) -> None:
+    """Write `recipe_0`, `recipe_1`, … with a schedule for the tick of each case."""
+    schedules = []
+    for number, case in enumerate(cases):
+        name, (zone, cron, period, _, _) = f"recipe_{number}", TICKS[case]
+        recipe_with(root, dict.fromkeys((WEB, PAGES, CODE), UNPINNED), keep_web_only, name)
+        schedule = {"name": f"{name}_again", "recipe": name, "cron": cron, "timezone": zone}
+        schedules.append(schedule | {"action": "repin", "period": period})
+    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": schedules}))
+
+
+def keep_web_only(content: dict[str, Any]) -> None:
+    content["sources"] = content["sources"][:1]
+    content["sources"][0].pop("filters")
+    for section in ("tokenizer", "dedup", "shards", "segments"):
+        del content[section]
 
 
 @pytest.fixture(scope="module")
@@ -60,25 +74,9 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
 
 @pytest.fixture(scope="module")
 def scheduled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.Definitions]:
-    """Write a data root with a recipe and a schedule for each tick."""
-    root, schedules = tmp_path_factory.mktemp("data"), []
-    for number, (zone, cron, period, _, _) in enumerate(TICKS.values()):
-        add_recipe(root, f"recipe_{number}")
-        schedules.append(build_schedule(f"recipe_{number}", zone, cron, period))
-    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": schedules}))
+    root = tmp_path_factory.mktemp("data")
+    write_scheduled_recipes(root, TICKS)
     return root, build_definitions(root)
-
-
-def add_recipe(root: Path, name: str) -> None:
-    def keep_web_only(content: dict[str, object]) -> None:
-        sources = content.pop("sources")
-        assert isinstance(sources, list)
-        sources[0].pop("filters")
-        for section in ("tokenizer", "dedup", "shards", "segments"):
-            del content[section]
-        content["sources"] = sources[:1]
-
-    recipe_with(root, dict.fromkeys((WEB, PAGES, CODE), UNPINNED), keep_web_only, name)
 
 
 @pytest.mark.parametrize("case", TICKS)
@@ -98,19 +96,14 @@ def test_a_version_has_the_date_of_the_schedules_zone(
 @pytest.mark.slow
 def test_ticks_of_the_daemon_write_versions_of_the_schedules_zone(tmp_path: Path, hub: LoopbackHub) -> None:
     root = tmp_path / "data"
-    ticks = {f"recipe_{number}": TICKS[case] for number, case in enumerate(DAEMON_CASES)}
-    schedules = []
-    for name, (zone, cron, period, _, _) in ticks.items():
-        add_recipe(root, name)
-        schedules.append(build_schedule(name, zone, cron, period))
-    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": schedules}))
-
+    write_scheduled_recipes(root, DAEMON_CASES)
     variables = {**hub.client_environment(), "CORPUSMILL_WORKERS": "0"}
     with (
         instance_for_test(synchronous_run_coordinator=True) as instance,
         daemon_workspace(root, instance, variables) as workspace,
     ):
-        for name, (_, _, _, due, first_day) in ticks.items():
+        for number, case in enumerate(DAEMON_CASES):
+            name, (_, _, _, due, first_day) = f"recipe_{number}", TICKS[case]
             tick = datetime.fromisoformat(due)
             [run] = run_between(workspace, f"{name}_again", tick - timedelta(minutes=5), tick + timedelta(minutes=5))
             assert run.status == dg.DagsterRunStatus.SUCCESS

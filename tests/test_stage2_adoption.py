@@ -1,7 +1,6 @@
 """A version adopts token shards of the version before if its rows are equal."""
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stage2_build import WEB, build, recipe_with, texts, without_languages, write_datasets
+from stage2_build import WEB, append_rows, build, recipe_with, texts, without_languages, write_datasets
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -46,10 +45,10 @@ class Versions:
     def fresh(self, name: str, change: Callable[[dict[str, Any]], None] = lambda content: None) -> dict[str, Artifact]:
         return self.build(name, None, change, self.folder / "fresh")[1]
 
-    def add_rows(self, dataset: str, path: str, count: int) -> None:
-        with open(self.hub / "datasets" / dataset / path, "a") as file:
-            for number, text in enumerate(texts(77, count)):
-                file.write(json.dumps({"text": text, "id": f"new-{number}"}) + "\n")
+    def move_head(self) -> None:
+        """Commit another card of the web dataset, and no row."""
+        card = self.hub / "datasets" / WEB / "README.md"
+        card.write_text(card.read_text() + "\nAnother line.\n")
 
 
 @pytest.fixture
@@ -84,8 +83,7 @@ def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> No
 
 def test_a_moved_head_without_new_rows_encodes_nothing(versions: Versions) -> None:
     first, before = versions.build("small_20261102")
-    card = versions.hub / "datasets" / WEB / "README.md"
-    card.write_text(card.read_text() + "\nAnother line.\n")
+    versions.move_head()
 
     _, after = versions.build("small_20261109", first)
 
@@ -101,7 +99,7 @@ def test_an_unchanged_source_is_adopted_though_another_one_grew(versions: Versio
     [model] = trained["stage2/tokenizer"].folder.glob("*.model")
     fixed_tokenizer = external_tokenizer(Path(shutil.copy(model, versions.folder / "kept.model")))
     first, before = versions.build("small_20261102", None, fixed_tokenizer)
-    versions.add_rows(WEB, "en/part-0.jsonl", 60)
+    append_rows(versions.hub, texts(77, 60))
 
     _, after = versions.build("small_20261109", first, fixed_tokenizer)
 
@@ -123,7 +121,7 @@ def test_changed_rows_length_or_tokenizer_are_encoded(difference: str, versions:
 
     first, before = versions.build("small_20261102")
     if difference == "rows":
-        versions.add_rows(WEB, "en/part-0.jsonl", 1)
+        append_rows(versions.hub, texts(77, 1))
 
     _, after = versions.build("small_20261109", first, change)
 
@@ -143,8 +141,7 @@ def test_a_damaged_file_of_the_earlier_version_is_rebuilt(path: str, versions: V
     content = damaged.read_bytes()
     damaged.unlink()  # other links to it stay intact
     damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    card = versions.hub / "datasets" / WEB / "README.md"
-    card.write_text(card.read_text() + "\nAnother line.\n")
+    versions.move_head()
 
     _, after = versions.build("small_20261109", first)
 

@@ -13,7 +13,7 @@ import yaml
 import zstandard
 from marked_rows import forget_ids
 from materialized import run_job
-from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
+from stage2_build import CODE, PAGES, WEB, append_rows, recipe_with, write_datasets
 
 from pipeline_assets.build.recipe_versions import delete_old_artifacts, list_versions
 from pipeline_assets.code_location import build_definitions
@@ -43,10 +43,10 @@ class Weeks:
     def versions(self) -> list[str]:
         return [path.stem for path in list_versions("small", self.root)]
 
-    def add_row(self, dataset: str, path: str) -> None:
-        with open(self.hub / "datasets" / dataset / path, "a") as file:
-            text = "A new paragraph that nobody has written before, about ships, harbours and the sea. " * 3
-            file.write(json.dumps({"text": text, "id": "new"}) + "\n")
+    def add_row(self) -> None:
+        append_rows(
+            self.hub, ["A new paragraph that nobody has written before, about ships, harbours and the sea. " * 3]
+        )
 
     def inode(self, version: str, path: str) -> int:
         return (self.root / "stage2" / version / path).stat().st_ino
@@ -70,7 +70,7 @@ def test_weekly_versions_over_four_mondays(tmp_path: Path, instance: dg.DagsterI
     assert sorted(path for path in tmp_path.rglob("*") if "stage2" in path.parts) == before
 
     # Changed: one head moved; artifacts of other sources are linked, not built.
-    weeks.add_row(WEB, "en/part-0.jsonl")
+    weeks.add_row()
     assert weeks.run(MONDAYS[2]).success
     assert weeks.versions() == ["small_20261102", "small_20261116"]
     second = SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261116.yaml")
@@ -85,7 +85,7 @@ def test_weekly_versions_over_four_mondays(tmp_path: Path, instance: dg.DagsterI
     assert new.identity.counts["documents"] == old.identity.counts["documents"] + 1
 
     # A second run in the week uses its pins, though a head moved since.
-    weeks.add_row(WEB, "en/part-0.jsonl")
+    weeks.add_row()
     assert weeks.run("2026-11-18").success
     assert dict(SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261116.yaml").revisions()) == pins
 
@@ -106,7 +106,7 @@ def test_weekly_versions_over_four_mondays(tmp_path: Path, instance: dg.DagsterI
 def test_older_versions_lose_artifacts_and_keep_their_recipes(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     weeks = Weeks(tmp_path, instance)
     assert weeks.run(MONDAYS[0]).success
-    weeks.add_row(WEB, "en/part-0.jsonl")
+    weeks.add_row()
     assert weeks.run(MONDAYS[1]).success
 
     assert weeks.versions() == ["small_20261102", "small_20261109"]
@@ -140,7 +140,7 @@ def test_later_weekly_versions_lack_forgotten_documents(tmp_path: Path, instance
     assert sum(first_letters(text) in decode_tokens(old_version) for text in texts) == len(texts) == 20
 
     forget_ids(tmp_path, forgotten)
-    weeks.add_row(WEB, "en/part-0.jsonl")
+    weeks.add_row()
     assert weeks.run(MONDAYS[1]).success
 
     assert weeks.versions() == ["small_20261102", "small_20261109"]

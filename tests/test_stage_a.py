@@ -6,12 +6,10 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from command_results import Corpusmill
 from materialized import NOWHERE, QUIET, Materialized, has_materialized, resources
 from stage_a_build import build, digests, step
 from stage_a_sources import SOURCES, with_all_steps, write_hub, write_recipe, write_sources
 
-from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -150,23 +148,6 @@ def test_the_job_of_a_recipe_builds_every_artifact(built: dict[str, Artifact], r
     assert {target.role: target.state(root)[1] for target in recipe_in(root).targets()} == digests(built)
     shown = run.instance.get_materialized_partitions(dg.AssetKey(["stage_a", "mixed", "filtered"]))
     assert shown == set(SOURCES)
-
-
-@pytest.mark.slow
-def test_every_artifact_upstream_of_the_report_is_verified_and_rebuilt(
-    built: dict[str, Artifact], built_root: Path, corpusmill: Corpusmill
-) -> None:
-    report, options = built_root / "stage_a" / "mixed" / "report" / "mixed", ("--upstream", "--data", built_root)
-
-    verified = corpusmill("verify", report, *options)
-    rebuilt = corpusmill("rebuild", report, *options, "--workers", 0, env={"HF_ENDPOINT": NOWHERE})
-
-    assert verified.returncode == 0, verified.stderr
-    [target] = [target for target in recipe_in(built_root).targets() if target.role == "stage_a/report"]
-    chain = upstream_first([target])
-    assert f"\n{verified.stdout}".count("\nintact  stage_a/") == len(chain)
-    assert rebuilt.returncode == 0, rebuilt.stderr
-    assert rebuilt.stdout.count("identical   ") == len(chain)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -3,7 +3,6 @@
 They are reported once and in order, and built one by one.
 """
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import yaml
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 from materialized import NOWHERE, QUIET, resources, run_job
-from stage2_build import CODE, PAGES, WEB, recipe_with, texts, without_languages, write_datasets
+from stage2_build import CODE, PAGES, WEB, append_rows, recipe_with, texts, without_languages, write_datasets
 
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -61,8 +60,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weeks]:
     definitions, runs = build_definitions(root), []
     with dg.DagsterInstance.ephemeral() as instance:
         for number, due in enumerate(MONDAYS):
-            with open(hub_folder / "datasets" / WEB / "en" / "part-0.jsonl", "a") as file:
-                file.write(json.dumps({"text": texts(50 + number, 1)[0], "id": f"new-{number}"}) + "\n")
+            append_rows(hub_folder, texts(50 + number, 1), number)
             with LoopbackHub(hub_folder) as hub:
                 runs.append(run_job(definitions.resolve_job_def("weekly__repin"), instance, hub.endpoint, due))
         yield Weeks(root, build_definitions(root), instance, runs)

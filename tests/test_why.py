@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, only_line
+from command_results import Corpusmill, Result, only_line, refused
 from stage_a_build import build, local_source, parse_recipe, step
 
 TEXTS = {
@@ -77,12 +77,9 @@ def test_a_file_that_the_recipe_excludes_is_named_with_the_pattern(corpusmill: C
     (drafts / "a.jsonl").write_text('{"text": "A draft."}\n')
     path = f"{source['path']}/../notes"
     build(parse_recipe(source | {"path": path, "files": ["**/*.jsonl"], "exclude": ["*.tmp", "drafts"]}), tmp_path)
+    (drafts / "b.txt").write_text("Not a file of the source.")
     (tmp_path / "link").symlink_to(drafts)
 
-    (drafts / "b.txt").write_text("Not a file of the source.")
-
-    other = corpusmill("why", "../drafts/b.txt", "--data", tmp_path, cwd=drafts).stdout
-    assert other.splitlines()[1:] == ["  -  drafts/b.txt  no pattern in `files` matches it"]
     for name in (
         "a.jsonl",
         "drafts/a.jsonl",
@@ -99,6 +96,8 @@ def test_a_file_that_the_recipe_excludes_is_named_with_the_pattern(corpusmill: C
                 "  -  drafts/a.jsonl  left out by the pattern 'drafts' in `exclude`",
             ],
         )
+    other = corpusmill("why", "../drafts/b.txt", "--data", tmp_path, cwd=drafts).stdout
+    assert other.splitlines()[1:] == ["  -  drafts/b.txt  no pattern in `files` matches it"]
 
 
 def test_a_text_is_not_a_pattern(corpusmill: Corpusmill, root: Path) -> None:
@@ -119,15 +118,12 @@ def test_artifacts_with_missing_upstream_are_named(corpusmill: Corpusmill, tmp_p
     changes = {"dedup": {}, "decontamination": None, "pack": {"seq_len": 32}}
     build(parse_recipe(local_source(tmp_path, "letters", rows), **changes), tmp_path)
     shutil.rmtree(step(tmp_path, "deduplicated", "mixed"))
-    line = (
-        f"warning: rows cannot be followed to {step(tmp_path, 'packed', 'mixed')} and 1 more: stage_a/deduplicated, "
-        "from which it was built, is missing\n"
-    )
 
     why = corpusmill("why", "1", "--data", tmp_path)
-    line_address = f"{tmp_path / 'sources/letters/rows.jsonl'}:1"
-    traced = corpusmill("trace", "--source", line_address, "--data", tmp_path)
+    traced = corpusmill("trace", "--source", f"{tmp_path}/sources/letters/rows.jsonl:1", "--data", tmp_path)
 
+    unreachable = f"warning: rows cannot be followed to {step(tmp_path, 'packed', 'mixed')} and 1 more: "
+    line = f"{unreachable}stage_a/deduplicated, from which it was built, is missing\n"
     assert (why.returncode, why.stderr) == (traced.returncode, traced.stderr) == (0, line)
 
 
@@ -166,18 +162,18 @@ def test_lines_of_a_quoted_field_belong_to_its_row(corpusmill: Corpusmill, tmp_p
 
 
 def test_a_row_is_traced_by_a_path_in_its_source(corpusmill: Corpusmill, root: Path) -> None:
-    path = root / "sources" / "letters" / "2024" / "only one.jsonl"
-    expected = corpusmill("trace", "--source", f"{path}:1", "--data", root)
-
-    assert "document  lone\n" in expected.stdout
-    for address in ("2024/only one.jsonl:1", "2024/only one.jsonl#0", "only one.jsonl:1"):
-        assert corpusmill("trace", "--source", address, "--data", root).stdout == expected.stdout
-    from_source_folder = corpusmill("trace", "--source", "rows.jsonl:1", "--data", root, cwd=root / "sources" / "pages")
-    assert "document  sea\n" in from_source_folder.stdout
-    both = corpusmill("trace", "--source", "rows.jsonl:1", "--data", root)
     sources = root / "sources"
-    assert both.returncode == 2 and only_line(both) == (
-        f"rows.jsonl: several source files match; write one of {sources}/letters/rows.jsonl, {sources}/pages/rows.jsonl"
-    )
-    missing = corpusmill("trace", "--source", "none.jsonl:1", "--data", root)
-    assert missing.returncode == 2 and only_line(missing) == "none.jsonl: file not found; correct the path"
+
+    def trace_row(address: object, cwd: Path = root) -> Result:
+        return corpusmill("trace", "--source", address, "--data", root, cwd=cwd)
+
+    expected = trace_row(f"{sources}/letters/2024/only one.jsonl:1").stdout
+    both, missing = trace_row("rows.jsonl:1"), trace_row("none.jsonl:1")
+
+    assert "document  lone\n" in expected
+    for address in ("2024/only one.jsonl:1", "2024/only one.jsonl#0", "only one.jsonl:1"):
+        assert trace_row(address).stdout == expected
+    assert "document  sea\n" in trace_row("rows.jsonl:1", sources / "pages").stdout
+    choice = f"write one of {sources}/letters/rows.jsonl, {sources}/pages/rows.jsonl"
+    assert refused(both) == f"rows.jsonl: several source files match; {choice}"
+    assert refused(missing) == "none.jsonl: file not found; correct the path"

@@ -1,7 +1,7 @@
 """Stage 2 over three small datasets of a hub, built without Dagster."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -54,6 +54,13 @@ def write_datasets(folder: Path, documents: int = 40) -> None:
         for number, text in enumerate(files)
     )
     _dataset(folder, CODE, "other", {"file-0.json.gz": gzip_member(code_lines.encode())})
+
+
+def append_rows(folder: Path, new_texts: Sequence[str], first: int = 0) -> None:
+    """Append texts to the only file of the web dataset, with ids `new-0`, `new-1`, …"""
+    with open(folder / "datasets" / WEB / "en" / "part-0.jsonl", "a") as file:
+        for number, text in enumerate(new_texts, first):
+            file.write(json.dumps({"text": text, "id": f"new-{number}"}) + "\n")
 
 
 def _dataset(folder: Path, name: str, licence: str, files: Mapping[str, bytes]) -> None:

@@ -38,13 +38,9 @@ def test_the_card_of_packed_rows_claims_no_columns_that_they_lack(subsets: Artif
     messages = (export(subsets.folder, "messages") / "README.md").read_text()
 
     names_rows = "Each row names the row of the source dataset"
+    name = subsets.manifest.name  # the artifact has no partition
+    assert f"pretty_name: {name}\n" in messages and f"\n# {name}\n" in messages
     assert names_rows in messages and names_rows not in packed
     assert "Each row lists the splits and ids of its conversations, as in the artifact above." in packed
     assert "Each row keeps the licence" not in packed
     assert "The rows of the exported artifact state these licences:" in packed
-
-
-def test_the_card_of_an_artifact_without_a_partition_has_its_name(subsets: Artifact, export: Export) -> None:
-    card = (export(subsets.folder, "messages") / "README.md").read_text()
-
-    assert f"pretty_name: {subsets.manifest.name}\n" in card and f"\n# {subsets.manifest.name}\n" in card

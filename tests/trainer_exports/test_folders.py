@@ -2,12 +2,10 @@
 
 import os
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, Export, only_line, refused
+from command_results import Corpusmill, Export, Started, only_line, refused
 from crash_points import kill_at
 from paused_runs import pause_at, wait_for
 from tiny_tokenizer import save_tokenizer
@@ -55,7 +53,7 @@ def test_a_killed_export_leaves_no_folder_and_continues(corpus: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_a_second_command_finishes_a_killed_export(
-    corpus: Path, corpusmill: Corpusmill, started: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    corpus: Path, corpusmill: Corpusmill, started: Started, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     process = started("export", corpus, "--to", "olmo", "--out", out, env=pause_at("/manifest.json"))
@@ -83,26 +81,18 @@ def test_a_trace_of_an_export_names_its_source(corpus: Path, export: Export, cor
     assert open_artifact(out).manifest.identity.counts["ledger"]["dropped"] == {}
 
 
-def test_an_export_leaves_no_siblings_even_if_refused(
+def test_an_export_leaves_no_siblings_and_writes_nothing_into_the_data_root(
     corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    bad = tmp_path / "tokenizer.json"
+    bad, root = tmp_path / "tokenizer.json", corpus.parents[3]
     bad.write_text("{}")
+    before = sorted(root.rglob("*"))
     options = ("--to", "olmo", "--tokenizer", bad, "--end-of-document", "x", "--out", tmp_path / "bad")
 
-    out = export(corpus, "nanochat")
+    export(corpus, "nanochat")
 
     assert refused(corpusmill("export", corpus, *options), 1).startswith(f"{bad}: not a tokenizer.json (")
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".") or path.name == "bad"]
-    assert out.is_dir()
-
-
-def test_an_export_writes_nothing_into_the_data_root(corpus: Path, export: Export) -> None:
-    root = corpus.parents[3]
-    before = sorted(root.rglob("*"))
-
-    export(corpus, "megatron")
-
     assert sorted(root.rglob("*")) == before
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, Export, only_line, refused
+from command_results import Corpusmill, Export, Result, only_line, refused
 from subset_pools import build_subsets, scored, talk
 from tiny_tokenizer import save_tokenizer
 from word_tokenizer import write_tokenizer
@@ -12,17 +12,17 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact
 
 
 def test_a_tokenizer_that_loses_much_text_fails_above_the_limit(
-    corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path
+    corpus: Path, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     options = ("--tokenizer", write_tokenizer(tmp_path), "--end-of-document", "<end>")
-    failed = corpusmill("export", corpus, "--to", "olmo", "--out", tmp_path / "out_0", *options)
+    args = ("export", corpus, "--to", "olmo", "--out", tmp_path / "out_0", *options)
+    failed = corpusmill(*args)
 
     assert failed.returncode == 1
     line = failed.stderr.splitlines()[-1]
     assert line.startswith(f"corpusmill: {tmp_path / 'out_0'}: ") and line.endswith("; or raise --max-unknown-fraction")
     assert " characters are lost (100.00%), above --max-unknown-fraction (0.05); " in line
-    args = ("export", corpus, "--to", "olmo", "--out", tmp_path / "out_0", *options, "--max-unknown-fraction", "1")
-    accepted = corpusmill(*args)
+    accepted = corpusmill(*args, "--max-unknown-fraction", "1")
     assert accepted.returncode == 0 and "\nWARNING: " in f"\n{accepted.stderr}"
 
 
@@ -36,55 +36,63 @@ def test_an_exported_copy_is_not_accepted_as_the_artifact(corpus: Path, corpusmi
     assert refused(corpusmill("publish", "me/set", tmp_path / "copy", "--data", tmp_path)) == line
 
 
+@pytest.mark.parametrize(
+    ("source", "options", "line"),
+    [
+        (
+            "corpus",
+            "--to messages",
+            "--to messages takes nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets), "
+            "got stage_a/filtered; choose such a folder, or for this one --to parquet "
+            "or --to jsonl or --to hf or --to megatron or --to olmo or --to nanochat",
+        ),
+        (
+            "subsets",
+            "--to olmo",
+            "--to olmo takes documents (normalized, filtered, deduplicated, …), got nemotron/training_subsets; choose "
+            "such a folder, or for this one --to parquet or --to jsonl or --to hf or --to messages or --to sft",
+        ),
+        (
+            "split",
+            "--to nanochat",
+            "--to nanochat takes documents (normalized, filtered, deduplicated, …), got healing/",
+        ),
+        ("corpus", "--to olmo --seq-len 8", "--seq-len: --to olmo does not use --seq-len; omit it, or choose another"),
+        ("corpus", "--to parquet --seq-len 8", "--seq-len: --to parquet does not use --seq-len; omit it, or choose"),
+        ("corpus", "--to olmo --end-of-document x", "--end-of-document: o200k Harmony has its own end of a document; "),
+        ("corpus", "--to olmo {tokenizer}.json", "--end-of-document: tokenizer.json needs the token that ends a docu"),
+        (
+            "corpus",
+            "--to olmo {tokenizer}.json --end-of-document <eod>",
+            "--end-of-document: '<eod>' is not a special token of tokenizer.json; name the token that ends a document",
+        ),
+        ("corpus", "--to olmo {tokenizer} --end-of-document x", "tokenizer: cannot read the tokenizer file (No such "),
+        ("subsets", "--to sft --seq-len 5", "--seq-len: all conversations have more than 5 tokens; pass a longer row"),
+        ("subsets", "--to sft --seq-len 1048577", "--seq-len: must be at most 1048576, got '1048577'; see corpusmill "),
+    ],
+)
 def test_wrong_use_is_reported_in_one_line(
-    corpus: Path, subsets: Artifact, demo_root: Path, corpusmill: Corpusmill, tmp_path: Path
+    source: str,
+    options: str,
+    line: str,
+    corpus: Path,
+    subsets: Artifact,
+    demo_root: Path,
+    corpusmill: Corpusmill,
+    tmp_path: Path,
 ) -> None:
-    def refused_line(source: Path, to: str, *options: object) -> str:
-        out = tmp_path / "refused"
-        data = () if source == corpus else ("--data", tmp_path)
-        result = corpusmill("export", source, "--to", to, "--out", out, *data, *options)
-        assert not out.exists()
-        return only_line(result)
-
-    assert refused_line(corpus, "messages").endswith(
-        "--to messages takes nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets), "
-        "got stage_a/filtered; choose such a folder, or for this one --to parquet "
-        "or --to jsonl or --to hf or --to megatron or --to olmo or --to nanochat"
-    )
-    assert refused_line(subsets.folder, "olmo").endswith(
-        "--to olmo takes documents (normalized, filtered, deduplicated, …), got nemotron/training_subsets; "
-        "choose such a folder, or for this one --to parquet or --to jsonl or --to hf or --to messages or --to sft"
-    )
-    assert refused_line(demo_root / "megatron" / "healing_text_v1" / "train", "nanochat", "--data", demo_root).endswith(
-        "takes documents (normalized, filtered, deduplicated, …), got healing/megatron_split; choose such a folder"
-    )
-    assert refused_line(corpus, "olmo", "--seq-len", 8) == (
-        "--seq-len: --to olmo does not use --seq-len; omit it, or choose another --to"
-    )
-    assert refused_line(corpus, "parquet", "--seq-len", 8) == (
-        "--seq-len: --to parquet does not use --seq-len; omit it, or choose another --to"
-    )
-    assert refused_line(corpus, "olmo", "--end-of-document", "x") == (
-        "--end-of-document: o200k Harmony has its own end of a document; omit it, or pass a --tokenizer"
-    )
     save_tokenizer(tmp_path, ("<|end|>",))
-    tokenizer = ("--tokenizer", tmp_path / "tokenizer.json")
-    assert refused_line(corpus, "olmo", *tokenizer) == (
-        "--end-of-document: tokenizer.json needs the token that ends a document; pass its text, such as '</s>'"
-    )
-    assert refused_line(corpus, "olmo", *tokenizer, "--end-of-document", "<eod>").startswith(
-        "--end-of-document: '<eod>' is not a special token of tokenizer.json; name the token that ends a document"
-    )
-    assert refused_line(corpus, "olmo", "--tokenizer", tmp_path / "no.json", "--end-of-document", "x") == (
-        f"{tmp_path / 'no.json'}: cannot read the tokenizer file (No such file or directory); "
-        "pass a tokenizer.json or a .model file"
-    )
-    assert refused_line(subsets.folder, "sft", "--seq-len", 5) == (
-        "--seq-len: all conversations have more than 5 tokens; pass a longer row"
-    )
-    assert refused_line(subsets.folder, "sft", "--seq-len", (1 << 20) + 1) == (
-        "--seq-len: must be at most 1048576, got '1048577'; see corpusmill export --help"
-    )
+    sources = {
+        "corpus": [corpus],
+        "subsets": [subsets.folder, "--data", tmp_path],
+        "split": [demo_root / "megatron" / "healing_text_v1" / "train", "--data", demo_root],
+    }
+    words = options.format(tokenizer=f"--tokenizer {tmp_path}/tokenizer").split()
+
+    result = corpusmill("export", *sources[source], *words, "--out", tmp_path / "refused")
+
+    assert line in only_line(result)
+    assert not (tmp_path / "refused").exists()
 
 
 @pytest.mark.parametrize(
@@ -124,18 +132,17 @@ def test_a_file_in_place_of_the_folder_is_named_by_its_plain_path(
 
 
 def test_another_folder_is_never_replaced(corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path) -> None:
-    out = export(corpus, "olmo")
-    mine = tmp_path / "mine"
+    out, mine = export(corpus, "olmo"), tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("mine")
 
-    refused_format = corpusmill("export", corpus, "--to", "nanochat", "--out", out)
-    repeated = corpusmill("export", corpus, "--to", "olmo", "--out", out)
-    result = corpusmill("export", corpus, "--to", "olmo", "--out", mine)
+    def export_to(folder: Path, to: str) -> Result:
+        return corpusmill("export", corpus, "--to", to, "--out", folder)
 
-    assert repeated.returncode == 0
-    assert refused(refused_format) == f"{out}: folder already exists; choose another folder, or remove this one"
-    assert refused(result) == f"{mine}: folder already exists; choose another folder, or remove this one"
+    assert export_to(out, "olmo").returncode == 0
+    for folder, to in ((out, "nanochat"), (mine, "olmo")):
+        what = f"{folder}: folder already exists; choose another folder, or remove this one"
+        assert refused(export_to(folder, to)) == what
     assert (mine / "thesis.txt").read_text() == "mine"
 
 

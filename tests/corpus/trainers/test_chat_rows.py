@@ -23,19 +23,29 @@ Row = dict[str, Any]
 SYSTEM = "<|start|>system<|message|>You are ChatGPT.<|end|>"
 
 
-def export(tmp_path: Path, rows: list[Row], tools: dict[str, Any] | None = None, complete: bool = True) -> list[Row]:
-    """Export rows as chat messages; return the exported rows."""
+def write_source(
+    tmp_path: Path, rows: list[Row], tools: dict[str, Any] | None = None, complete: bool = True
+) -> ChatFile:
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "rows.parquet")
     (tmp_path / "tools.json").write_text(json.dumps(tools or {}))
     (tmp_path / "out").mkdir()
-    source = ChatFile("00000", "data/x.parquet", tmp_path / "rows.parquet", (tmp_path / "tools.json",), complete)
-    write_chat_file(source, WHOLE_SHARD, StagingView(tmp_path / "out"))
+    return ChatFile("00000", "data/x.parquet", tmp_path / "rows.parquet", (tmp_path / "tools.json",), complete)
+
+
+def export(tmp_path: Path, rows: list[Row], tools: dict[str, Any] | None = None, complete: bool = True) -> list[Row]:
+    """Export rows as chat messages; return the exported rows."""
+    write_chat_file(write_source(tmp_path, rows, tools, complete), WHOLE_SHARD, StagingView(tmp_path / "out"))
     return pq.ParquetFile(tmp_path / "out" / "data" / "x.parquet").read().to_pylist()
 
 
 def stated_messages(row: Row) -> list[Row]:
     """Return the messages of a row without null values."""
     return [{name: value for name, value in message.items() if value is not None} for message in row["messages"]]
+
+
+def normalised_row(*messages: Row, **columns: object) -> Row:
+    [row] = normalised({"uuid": "a", "messages": [*messages], **columns}).batch.to_pylist()
+    return dict(row)
 
 
 def calls(*arguments: str) -> list[Row]:
@@ -59,8 +69,7 @@ def test_reasoning_calls_and_answer_are_parts_of_messages(tmp_path: Path) -> Non
 
 
 def test_tools_are_moved_from_the_text_to_a_column(tmp_path: Path) -> None:
-    messages = [{"role": "system", "content": "Be kind."}, QUESTION, ANSWER]
-    [source] = normalised({"uuid": "a", "messages": messages, "tools": [LOOKUP]}).batch.to_pylist()
+    source = normalised_row({"role": "system", "content": "Be kind."}, QUESTION, ANSWER, tools=[LOOKUP])
 
     [row] = export(tmp_path, [source], {source["source_tools_id"]: [LOOKUP]})
 
@@ -72,32 +81,28 @@ def test_tools_are_moved_from_the_text_to_a_column(tmp_path: Path) -> None:
 def test_later_instructions_of_a_row_with_tools_are_complete(tmp_path: Path, later: str) -> None:
     first = "Write # Tools\n\n## functions\n\nfirst.\n\n"
     messages = [{"role": "system", "content": text} for text in (first, later)]
-    [source] = normalised({"uuid": "a", "messages": [*messages, QUESTION, ANSWER], "tools": [LOOKUP]}).batch.to_pylist()
+    source = normalised_row(*messages, QUESTION, ANSWER, tools=[LOOKUP])
 
     [row] = export(tmp_path, [source], {source["source_tools_id"]: [LOOKUP]})
 
     assert stated_messages(row)[:2] == messages
 
 
-def test_unlisted_tools_remain_in_the_system_message(tmp_path: Path) -> None:
-    [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER], "tools": [LOOKUP]}).batch.to_pylist()
+def test_unlisted_tools_remain_in_the_system_message_unless_their_list_may_be_remote(tmp_path: Path) -> None:
+    source = normalised_row(QUESTION, ANSWER, tools=[LOOKUP])
 
     [row] = export(tmp_path, [source])
 
     assert row["tools"] is None
     assert stated_messages(row)[0]["content"].startswith("# Tools\n\n## functions\n\nnamespace functions {")
-
-
-def test_a_missing_list_of_tools_is_an_error_if_it_may_be_remote(tmp_path: Path) -> None:
-    [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER], "tools": [LOOKUP]}).batch.to_pylist()
-
+    (tmp_path / "remote").mkdir()
     with pytest.raises(InputError, match="the tools of row a are not in the data root; pull the normalised rows"):
-        export(tmp_path, [source], complete=False)
+        export(tmp_path / "remote", [source], complete=False)
 
 
 def test_the_system_message_of_harmony_is_a_column(tmp_path: Path) -> None:
     answer = "<|start|>assistant<|channel|>final<|message|>4<|return|>"
-    [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER]}).batch.to_pylist()
+    source = normalised_row(QUESTION, ANSWER)
     text = f"{SYSTEM}<|start|>user<|message|>2 + 2?<|end|>{answer}"
 
     [row] = export(tmp_path, [{**source, "text": text, "template": "harmony/1"}])
@@ -116,9 +121,8 @@ def test_plain_texts_keep_their_system_message(tmp_path: Path) -> None:
 
 
 def test_replies_name_their_calls_in_order_for_each_tool() -> None:
-    messages = [QUESTION, called('{"word": "a"}', '{"word": "b"}'), reply("1"), reply("2"), ANSWER]
-    [source] = normalised({"uuid": "a", "messages": messages}).batch.to_pylist()
-    parsed = parse_harmony(source["text"])
+    calls_of_two = called('{"word": "a"}', '{"word": "b"}')
+    parsed = parse_harmony(normalised_row(QUESTION, calls_of_two, reply("1"), reply("2"), ANSWER)["text"])
 
     chats, _ = chat_messages(parsed, frozenset(), omits_tools=False, skips_system=False)
 
@@ -148,29 +152,20 @@ def test_no_body_is_lost_and_each_has_its_part_of_the_loss() -> None:
     assert counted == [[], ["content", "tool_calls"], [], ["content"], ["content"]]
 
 
-def test_a_file_of_only_harmony_texts_has_no_drops(tmp_path: Path) -> None:
-    pq.write_table(pa.Table.from_pylist([talk("a"), talk("b")], SCHEMA), tmp_path / "rows.parquet")
-    (tmp_path / "out").mkdir()
-    source = ChatFile("00000", "data/x.parquet", tmp_path / "rows.parquet", (), True)
+@pytest.mark.parametrize(
+    ("texts", "counts"),
+    [([], {"rows": 1, "documents": 1}), (["no Harmony", None], {"rows": 3, "documents": 1, "dropped/not_harmony": 2})],
+)
+def test_texts_that_are_not_harmony_are_dropped_with_their_reason(
+    texts: list[str | None], counts: dict[str, int], tmp_path: Path
+) -> None:
+    source = write_source(tmp_path, [talk("a"), *({**talk("b"), "text": text} for text in texts)])
 
     [receipt] = run_stage("messages", write_chat_file, [source], StagingView(tmp_path / "out"), INLINE)
 
-    assert receipt.counts == {"rows": 2, "documents": 2}
-
-
-def test_a_text_that_is_not_harmony_is_dropped_with_its_reason(tmp_path: Path) -> None:
-    rows = [talk("a"), {**talk("b"), "text": "no Harmony"}, {**talk("c"), "text": None}]
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "rows.parquet")
-    (tmp_path / "out").mkdir()
-    source = ChatFile("00000", "data/x.parquet", tmp_path / "rows.parquet", (), True)
-
-    [receipt] = run_stage("messages", write_chat_file, [source], StagingView(tmp_path / "out"), INLINE)
-
-    assert receipt.counts == {"rows": 3, "documents": 1, "dropped/not_harmony": 2}
+    assert receipt.counts == counts
 
 
 def test_an_unknown_loss_rule_names_its_row(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"x.parquet row a: loss_rule is 'all/9', none of: .*; normalise the rows again"
-    ):
+    with pytest.raises(InputError, match=r"x.parquet row a: loss_rule is 'all/9', none of: .*; normalise the rows a"):
         export(tmp_path, [{**talk("a"), "loss_rule": "all/9"}])

@@ -1,6 +1,7 @@
 """Files for nanochat: row groups of 1,000 texts, 1 % of documents for validation."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,18 +18,8 @@ from pipeline_assets.spine.opening import open_staging_dir
 
 def export_corpus(tmp_path: Path, count: int, shard_documents: int) -> tuple[BuildResult, list[pq.ParquetFile]]:
     meta = Meta(source_file="f", source_row=0, license_evidence="recipe")
-    documents = [
-        Document(
-            text=f"text {number}",
-            source="web",
-            domain="web",
-            doc_id=f"id-{number}",
-            license_tag="cc0-1.0",
-            created_at="",
-            meta=meta,
-        )
-        for number in range(count)
-    ]
+    fixed: dict[str, Any] = {"source": "web", "domain": "web", "license_tag": "cc0-1.0", "created_at": "", "meta": meta}
+    documents = [Document(text=f"text {number}", doc_id=f"id-{number}", **fixed) for number in range(count)]
     corpus = seal_corpus(tmp_path, "web", documents, shard_documents)
     with open_staging_dir(tmp_path / "out", {}) as staging:
         result = write_nanochat(staging, document_shards(corpus))

@@ -31,40 +31,27 @@ def pack_conversations(folder: Path, lengths: list[int], seq_len: int) -> tuple[
     return receipt, pq.ParquetFile(folder / "out.parquet").read().to_pylist() if receipt.files else []
 
 
+def packed_row(input_ids: list[int], labels: list[int], seq_lengths: list[int], *ids: int) -> dict[str, object]:
+    names = [f"d/s/{number}" for number in ids]
+    return {"input_ids": input_ids, "labels": labels, "seq_lengths": seq_lengths, "ids": names}
+
+
 def test_conversations_share_rows_and_keep_their_bounds(tmp_path: Path) -> None:
-    receipt, [first, second, third] = pack_conversations(tmp_path / "a", [3, 2, 6, 2], 6)
+    receipt, rows = pack_conversations(tmp_path / "a", [3, 2, 6, 2], 6)
 
     assert receipt.counts == {"rows": 4, "documents": 4, "tokens": 13}
-    assert first == {
-        "input_ids": [11, 12, PAD, PAD, PAD, PAD],
-        "labels": [-100, 12, -100, -100, -100, -100],
-        "seq_lengths": [2, 4],
-        "ids": ["d/s/3"],
-    }
-    assert second == {
-        "input_ids": [0, 1, 2, 3, 4, PAD],
-        "labels": [0, -100, -100, 3, -100, -100],
-        "seq_lengths": [3, 2, 1],
-        "ids": ["d/s/0", "d/s/1"],
-    }
-    assert third == {
-        "input_ids": [5, 6, 7, 8, 9, 10],
-        "labels": [-100, 6, -100, -100, 9, -100],
-        "seq_lengths": [6],
-        "ids": ["d/s/2"],
-    }
+    assert rows == [
+        packed_row([11, 12, PAD, PAD, PAD, PAD], [-100, 12, -100, -100, -100, -100], [2, 4], 3),
+        packed_row([0, 1, 2, 3, 4, PAD], [0, -100, -100, 3, -100, -100], [3, 2, 1], 0, 1),
+        packed_row([5, 6, 7, 8, 9, 10], [-100, 6, -100, -100, 9, -100], [6], 2),
+    ]
 
 
 def test_a_conversation_longer_than_a_row_is_dropped(tmp_path: Path) -> None:
-    receipt, [row] = pack_conversations(tmp_path / "a", [5, 3], 4)
+    receipt, rows = pack_conversations(tmp_path / "a", [5, 3], 4)
 
     assert receipt.counts == {"rows": 2, "documents": 1, "tokens": 3, "dropped/longer_than_a_row": 1}
-    assert row == {
-        "input_ids": [5, 6, 7, PAD],
-        "labels": [-100, 6, -100, -100],
-        "seq_lengths": [3, 1],
-        "ids": ["d/s/1"],
-    }
+    assert rows == [packed_row([5, 6, 7, PAD], [-100, 6, -100, -100], [3, 1], 1)]
 
 
 def test_nothing_is_written_if_all_are_too_long(tmp_path: Path) -> None:
