@@ -74,7 +74,7 @@ def test_links_lead_to_files_and_every_command_in_prose_exists(page: Path) -> No
     assert set(mentioned) <= {*GROUPS, *(command for module in COMMANDS.values() for command in module)}
 
 
-def test_extras_in_pages_and_messages_exist() -> None:
+def test_extras_in_pages_and_messages_exist_and_the_table_of_the_readme_is_complete() -> None:
     sources = [*(PROJECT / "pipeline_assets").rglob("*.py"), *(PROJECT / "resources").rglob("*.py")]
     read = {path: path.read_text(encoding="utf-8") for path in (*PAGES, *sources)}
 
@@ -84,12 +84,7 @@ def test_extras_in_pages_and_messages_exist() -> None:
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {"faiss", "scoring", "stackexchange", "tokenizers"} <= named <= set(extras)
     assert [path for path, text in read.items() if re.search(r"pip install '?corpusmill\b", text)] == []
-
-
-def test_the_table_of_extras_is_complete() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", (PROJECT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-
-    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = re.findall(r"^\| `(\w+)` \|", read[PROJECT / "README.md"], re.MULTILINE)
     assert set(rows) == set(extras) - {"dev", "peers", "test"}
 
 
@@ -134,9 +129,8 @@ def format_default(field: pydantic.fields.FieldInfo) -> str:
 def test_recipes_of_the_page_on_scores_are_valid_and_its_rules_are_the_defaults() -> None:
     recipe, rules = map(yaml.safe_load, code_blocks(DOCS / "scoring.md", "yaml"))
 
-    assert NemotronRecipe.from_mapping(recipe, "the page").subsets == SubsetsRecipe.from_mapping(
-        rules["subsets"], "the page"
-    )
+    subsets = SubsetsRecipe.from_mapping(rules["subsets"], "the page")
+    assert NemotronRecipe.from_mapping(recipe, "the page").subsets == subsets
     recipes = [text for text in code_blocks(DOCS / "nemotron.md", "yaml") if "system:" in text]
     parsed = [NemotronRecipe.from_mapping(yaml.safe_load(text), "the page") for text in recipes]
     assert [recipe.rows is not None and recipe.rows.chat_template is not None for recipe in parsed] == [False, True]
@@ -144,36 +138,28 @@ def test_recipes_of_the_page_on_scores_are_valid_and_its_rules_are_the_defaults(
 
 
 def test_the_launchpad_example_is_valid_config() -> None:
-    example = yaml.safe_load(code_blocks(PROJECT / "docs" / "operations.md", "yaml")[0])
+    example = yaml.safe_load(code_blocks(DOCS / "operations.md", "yaml")[0])
 
-    store = Store(**example["resources"]["store"]["config"])
-
-    assert store.workers == 2
+    assert Store(**example["resources"]["store"]["config"]).workers == 2
 
 
-def test_the_make_targets_of_the_readme_exist() -> None:
-    targets = set(re.findall(r"^make ([a-z-]+)", (PROJECT / "README.md").read_text(), re.MULTILINE))
+def test_make_has_the_targets_and_variables_of_the_readme() -> None:
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    targets = [(target, "") for target in re.findall(r"^make ([a-z-]+)", readme, re.MULTILINE)]
+    mentioned = re.findall(r"`make ([a-z]+) ([A-Z][^`]+)`", readme)
 
-    for target in targets:
-        subprocess.run(["make", "-n", target], cwd=PROJECT, check=True, capture_output=True)
-    assert targets == {"demo", "ui", "test"}
-
-
-def test_make_uses_the_variables_of_the_readme() -> None:
-    mentioned = re.findall(r"`make ([a-z]+) ([A-Z][^`]+)`", (PROJECT / "README.md").read_text(encoding="utf-8"))
-
+    assert {target for target, _ in targets} == {"demo", "ui", "test"}
     assert {target for target, _ in mentioned} == {"demo", "ui"}
-    for target, variables in mentioned:
-        planned = subprocess.run(
-            ["make", "-n", target, *variables.split()], cwd=PROJECT, check=True, capture_output=True, text=True
-        ).stdout
+    for target, variables in [*targets, *mentioned]:
+        command = ["make", "-n", target, *variables.split()]
+        planned = subprocess.run(command, cwd=PROJECT, check=True, capture_output=True, text=True).stdout
         assert [arg for arg in variables.split() if arg.partition("=")[2] not in planned] == []
 
 
 @pytest.mark.slow
 def test_python_of_the_readme_reads_a_split(demo_root: Path) -> None:
     pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed")
-    code = next(block for block in code_blocks(PROJECT / "docs" / "healing.md", "python") if "megatron" in block)
+    code = next(block for block in code_blocks(DOCS / "healing.md", "python") if "megatron" in block)
 
     result = subprocess.run(
         [sys.executable, "-c", code.replace('"data/', f'"{demo_root}/') + "\nprint(len(train))"],

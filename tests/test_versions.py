@@ -19,12 +19,10 @@ from stage2_build import CODE, PAGES, WEB, append_rows, recipe_with, texts, with
 
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.events import AssetView, materialization
 from pipeline_assets.sealed_sensor import report_sealed_artifacts
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.versions import asset_key
 
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
 DATES = ("20261102", "20261109", "20261116")
@@ -76,6 +74,10 @@ def list_version_keys(definitions: dg.Definitions) -> list[dg.AssetKey]:
     return [key for key in graph.get_all_asset_keys() if key.path[:3] == ["stage2", "small", "versions"]]
 
 
+def list_assets(definitions: dg.Definitions) -> list[dg.AssetsDefinition]:
+    return [asset for asset in definitions.assets or [] if isinstance(asset, dg.AssetsDefinition)]
+
+
 def test_a_weekly_run_has_the_materializations_and_checks_of_its_version(weeks: Weeks) -> None:
     for date, run in zip(DATES, weeks.runs, strict=True):
         assert run.success
@@ -109,36 +111,20 @@ def test_each_asset_has_an_event_for_each_week_in_order(weeks: Weeks) -> None:
     assert len(partitions_def.get_partition_keys(dynamic_partitions_store=weeks.instance)) == 9
 
 
-def test_an_instance_from_before_partitions_gets_each_version_once(weeks: Weeks) -> None:
-    recipes = SYSTEMS.load_recipes(weeks.root)[0]
+def test_a_new_instance_gets_each_version_once_and_all_are_fresh(weeks: Weeks) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        old_keys = []
-        for date in DATES:  # reported by the program before versions were partitions
-            for target in SYSTEMS.read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets():
-                view = AssetView(asset_key(target.kind.name, f"small_{date}"), target.partition, "1")
-                artifact = open_artifact(weeks.root / target.folder)
-                instance.report_runless_asset_event(materialization(artifact, view, instance))
-                old_keys.append(view.key)
-
         for _ in range(2):
-            report_sealed_artifacts(recipes, weeks.root, instance)
+            report_sealed_artifacts(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, instance)
 
         assert list_partitions(instance, TOKENIZER) == list(DATES)
         assert len(list_partitions(instance, SHARDS)) == 9
-        for key in old_keys:
-            assert instance.get_latest_materialization_event(key) is not None
         [sensor] = [sensor for sensor in weeks.definitions.sensors or [] if sensor.name == "sealed_artifacts"]
         with dg.build_sensor_context(instance=instance, cursor="of another program") as context:
             assert sensor.evaluate_tick(context).skip_message == "events reported: 0"
-
-
-def test_all_weeks_are_fresh_and_checks_belong_to_the_newest(weeks: Weeks) -> None:
-    with dg.DagsterInstance.ephemeral() as instance:
-        report_sealed_artifacts(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, instance)
         graph = weeks.definitions.resolve_asset_graph()
         resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
         states = {
-            (key, partition): resolver.get_status(key, partition).value
+            resolver.get_status(key, partition).value
             for key in list_version_keys(weeks.definitions)
             for partition in graph.get(key).partitions_def.get_partition_keys(dynamic_partitions_store=instance)  # type: ignore[union-attr]
         }
@@ -146,7 +132,7 @@ def test_all_weeks_are_fresh_and_checks_belong_to_the_newest(weeks: Weeks) -> No
             dg.AssetCheckKey(TOKENIZER, "files_match_manifest"), limit=1
         )
 
-    assert set(states.values()) == {"FRESH"}
+    assert states == {"FRESH"}
     evaluation = record.evaluation
     assert evaluation is not None and evaluation.passed
     assert DATES[-1] in str(evaluation.description) and DATES[0] not in str(evaluation.description)
@@ -157,7 +143,7 @@ def test_the_ui_builds_a_single_week(weeks: Weeks, tmp_path: Path) -> None:
     target = SYSTEMS.read_recipe(root / "recipes" / f"small_{DATES[1]}.yaml").target("stage2/token_shards", "web")
     digest = open_artifact(root / target.folder).manifest.digest
     shutil.rmtree(root / target.folder)
-    assets = [asset for asset in build_definitions(root).assets or [] if isinstance(asset, dg.AssetsDefinition)]
+    assets = list_assets(build_definitions(root))
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("small/versions", list(DATES))
         result = dg.materialize(
@@ -176,7 +162,7 @@ def test_the_ui_builds_a_single_week(weeks: Weeks, tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_version_asks_for_one(weeks: Weeks) -> None:
-    assets = [asset for asset in weeks.definitions.assets or [] if isinstance(asset, dg.AssetsDefinition)]
+    assets = list_assets(weeks.definitions)
 
     with dg.DagsterInstance.ephemeral() as instance, pytest.raises(dg.Failure) as failure:
         dg.materialize(assets, selection=[TOKENIZER], instance=instance, resources=resources(NOWHERE), run_config=QUIET)

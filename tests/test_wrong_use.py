@@ -1,19 +1,16 @@
 """Wrong use of commands, reported in one line about an option or file."""
 
 import shlex
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_results import Corpusmill, RecipeIn, only_line, refused
-from demo_variants import find_snapshot
+from command_results import Corpusmill, only_line, refused
 
 from pipeline_assets.commands.catalog import REMOVED_NAMES
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, VOCABULARY_SHA256
-from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -177,32 +174,6 @@ def test_removed_names_are_refused_with_their_replacement(corpusmill: Corpusmill
     name = "option" if "--" in removed else "command"
 
     assert refused(corpusmill(*removed.split(), "x")) == f"{removed}: this {name} was removed; {REMOVED_NAMES[removed]}"
-
-
-def test_a_gated_dataset_is_refused_with_the_command_to_continue(
-    corpusmill: Corpusmill, recipe_in: RecipeIn, demo_root: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(demo_root / "hub", tmp_path / "hub")
-    (tmp_path / "hub" / "datasets" / EDU_DATASET / ".gated").touch()
-
-    with LoopbackHub(tmp_path / "hub") as hub:
-        result = corpusmill("run", recipe_in({}), "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
-
-    assert result.returncode == 1
-    assert only_line(result).startswith(f"{EDU_DATASET} on {hub.endpoint}: the dataset is gated; accept the terms on ")
-    assert result.stderr.splitlines()[-1].startswith("to continue: corpusmill run ")
-
-
-def test_a_changed_recipe_needs_a_new_name_or_replace(corpusmill: Corpusmill, recipe_in: RecipeIn, root: Path) -> None:
-    manifests = {path: path.read_bytes() for path in root.rglob("manifest.json")}
-
-    result = corpusmill("run", recipe_in({"snapshot.seed": "other"}), "--data", root)
-
-    assert refused(result) == (
-        f"{find_snapshot(root)}: another version is sealed here: the recipe changed (`seed`: healing_text_v1 → other); "
-        "set another `snapshot.name` in the recipe, or run with --replace"
-    )
-    assert {path: path.read_bytes() for path in root.rglob("manifest.json")} == manifests
 
 
 def test_a_used_port_is_refused(corpusmill: Corpusmill, demo_hub: LoopbackHub, demo_root: Path) -> None:

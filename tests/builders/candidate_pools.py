@@ -25,15 +25,8 @@ STAGE = StageVersion("made", 1)
 def row(number: int, **columns: Any) -> Row:
     empty: Row = dict.fromkeys(SCHEMA.names)
     fields = {"id": f"row-{number}", "dataset": "made/chats", "split": "low", "text": f"text {number}"}
-    return {
-        **empty,
-        **fields,
-        "stats_tokens": 10,
-        "stats_tool_calls": 0,
-        "source_file": "low.jsonl",
-        "source_row": number,
-        **columns,
-    }
+    source = {"stats_tokens": 10, "stats_tool_calls": 0, "source_file": "low.jsonl", "source_row": number}
+    return {**empty, **fields, **source, **columns}
 
 
 def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.Schema = SCHEMA) -> Artifact:
@@ -50,10 +43,11 @@ def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.S
     return build_target(Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}), root, make, True, {})
 
 
-def seal_pools(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None) -> Artifact:
+def seal_pools(
+    root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None, name: str = "pools"
+) -> Artifact:
     rules = recipe or PoolsRecipe()
-    content = {"pools": rules.content()}
-    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), "pools", Path("pools"), content)
+    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), name, Path("pools"), {"pools": rules.content()})
     return build_target(target, root, lambda building: build_pools(building, splits, rules, RunSettings()), True, {})
 
 

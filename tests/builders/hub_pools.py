@@ -6,33 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from candidate_pools import Row, rows_artifact, seal_pools
 from faulty_hub import FaultyHub
 
-from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.systems import unknown_kind
-from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.formats.parquet_tables import write_table
-from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_repos import RepoReader
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, StageVersion
-from pipeline_assets.spine.staging import OutputFile
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 
-STAGE = StageVersion("made", 1)
 SOURCE = "maker/chats"
 AGREEMENT = "You agree to use it for training alone.\n---\n# No: really"
 TOKEN = "hf_any"
 NAME = "loopback/pools"
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,12 +42,8 @@ class Place:
 
     def sent(self) -> list[str]:
         """List the digests of uploaded large files, in order."""
-        arrived = [
-            request.path
-            for request in self.hub.requests
-            if request.method == "PUT" and request.path.startswith("/upload/")
-        ]
-        return [path.removeprefix("/upload/") for path in arrived]
+        paths = (request.path for request in self.hub.requests if request.method == "PUT")
+        return [path.removeprefix("/upload/") for path in paths if path.startswith("/upload/")]
 
 
 def open_place(folder: Path, *, gated: bool = False, hub_type: type[FaultyHub] = FaultyHub) -> Iterator[Place]:
@@ -86,21 +72,8 @@ def build_rows(revision: str | None, count: int = 12) -> list[Row]:
 
 def pools(root: Path, splits: dict[str, Sequence[Row]], name: str = "mine/chats", **recipe: Any) -> Artifact:
     """Seal the pools of some splits."""
-    rules = PoolsRecipe.model_validate(recipe)
-    shards = {name: _shards(root, name, rows) for name, rows in splits.items()}
-    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), name, Path("pools"), {"pools": rules.content()})
-    return build_target(target, root, lambda building: build_pools(building, shards, rules, RunSettings(0)), True, {})
-
-
-def _shards(root: Path, name: str, rows: Sequence[Row]) -> Artifact:
-    def make(building: Any) -> BuildResult:
-        path = f"data/{name}-00000-of-00001.parquet"
-        written: list[OutputFile] = [
-            write_table(building.path(path), path, [pa.Table.from_pylist(list(rows), SCHEMA)], SCHEMA)
-        ]
-        return BuildResult(written, {}, {})
-
-    return build_target(Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}), root, make, True, {})
+    shards = {split: rows_artifact(root, list(rows), name=split) for split, rows in splits.items()}
+    return seal_pools(root, shards, PoolsRecipe.model_validate(recipe), name)
 
 
 def read_card(folder: Path) -> tuple[str, str]:

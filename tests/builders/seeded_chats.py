@@ -61,11 +61,8 @@ def _calls(dice: random.Random, turn: int) -> list[Row]:
             {"id": call_id, "type": "function", "function": {"name": name, "arguments": _arguments(dice)}}
             for call_id, name in zip(ids, names, strict=True)
         ]
-        message: Row = {
-            "role": "assistant",
-            "content": _text(dice) if dice.random() < 0.3 else None,
-            "tool_calls": calls,
-        }
+        content = _text(dice) if dice.random() < 0.3 else None
+        message: Row = {"role": "assistant", "content": content, "tool_calls": calls}
         if dice.random() < 0.4:
             message["reasoning_content"] = _text(dice)
         messages.append(message)

@@ -7,31 +7,10 @@ from html import escape
 from pathlib import Path
 
 _STOP_WORDS = ["the", "of", "and", "to", "in", "that", "with", "have", "is", "was", "for", "it"]
-_PARTS = [
-    "bar",
-    "del",
-    "fin",
-    "gor",
-    "hal",
-    "jun",
-    "kel",
-    "lom",
-    "mir",
-    "nor",
-    "pas",
-    "qui",
-    "ros",
-    "sul",
-    "tem",
-    "vor",
-]
+_PARTS = ["bar", "del", "fin", "gor", "hal", "jun", "kel", "lom"]
+_PARTS += ["mir", "nor", "pas", "qui", "ros", "sul", "tem", "vor"]
 _WORDS = [first + second for first in _PARTS for second in _PARTS]
-_MARKUP = [
-    "Jade () is a river.",
-    "<br>A line break.",
-    "It is <math>formula_1</math> long.",
-    "{| border",
-]
+_MARKUP = ["Jade () is a river.", "<br>A line break.", "It is <math>formula_1</math> long.", "{| border"]
 _KANA = "あいうえおかきくけこさしすせそたちつてと日本語森川山空海花雨雪月火水木金土"
 PAGES = 20  # of each Wikipedia file, the title alone on every fifth
 
