@@ -131,7 +131,6 @@ def test_the_current_folder_names_the_recipe(out: Path, tmp_path: Path, corpusmi
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--vocab-size 8 --replace", "set-fr-en.yaml: encode.vocab_size: must be >= "),
         ("--spm-model {out}/set/train-0.jsonl", "train-0.jsonl"),
         ("--spm-model {out}/spm.model --vocab-size 500", "--vocab-size: cannot be combined with"),
         ("--spm-model {out}/spm.model", "another version is sealed here"),
