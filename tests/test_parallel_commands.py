@@ -119,13 +119,17 @@ def test_another_folder_of_the_same_name_is_refused_without_replace(tmp_path: Pa
     assert replaced.returncode == 0, replaced.stderr
 
 
-def test_the_current_folder_names_the_recipe(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
-    arguments = ("parallel", "sample", *SIDES, *FILES, "--out-dir", tmp_path, "--dataset", ".")
+def test_the_current_folder_names_the_recipe_and_a_name_without_letters_is_refused(
+    out: Path, tmp_path: Path, corpusmill: Corpusmill
+) -> None:
+    arguments = ("parallel", "sample", *SIDES, *FILES, "--out-dir", tmp_path, "--dataset")
 
-    drawn = corpusmill(*arguments, cwd=out / "set")
+    drawn = corpusmill(*arguments, ".", cwd=out / "set")
+    refused = corpusmill(*arguments, shutil.copytree(out / "set", tmp_path / "Пары"))
 
-    assert drawn.returncode == 0, drawn.stderr
+    assert (drawn.returncode, refused.returncode) == (0, 2)
     assert [path.name for path in (tmp_path / "recipes").iterdir()] == ["set-fr-en.yaml"]
+    assert "so its name must contain an ASCII letter or digit; rename it" in refused.stderr
 
 
 @pytest.mark.parametrize(
