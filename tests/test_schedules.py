@@ -43,11 +43,11 @@ def test_shipped_schedules_are_off_and_name_shipped_recipes(tmp_path: Path) -> N
 
 
 def test_a_tick_requests_one_run_of_the_recipes_job(notes_root: Path, instance: dg.DagsterInstance) -> None:
-    repin = {"name": "at-head", "action": "repin", "keep_versions": 8}
+    repin = {"name": "at_head", "action": "repin", "keep_versions": 8}
     write_schedules(notes_root, NOTES, NOTES | repin)
     schedules = list_schedules(build_definitions(notes_root))
 
-    request, repinning = (request_run(schedules[name], instance) for name in ("nightly", "at-head"))
+    request, repinning = (request_run(schedules[name], instance) for name in ("nightly", "at_head"))
 
     nightly = schedules["nightly"]
     assert (nightly.cron_schedule, nightly.execution_timezone) == ("30 2 * * *", "Europe/Berlin")
