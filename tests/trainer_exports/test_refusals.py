@@ -66,7 +66,11 @@ def test_an_exported_copy_is_not_accepted_as_the_artifact(corpus: Path, corpusmi
             "--to olmo {tokenizer}.json --end-of-document <eod>",
             "--end-of-document: '<eod>' is not a special token of tokenizer.json; name the token that ends a document",
         ),
-        ("corpus", "--to olmo {tokenizer} --end-of-document x", "tokenizer: cannot read the tokenizer file (No such "),
+        (
+            "corpus",
+            "--to olmo {tokenizer}x.json --end-of-document x",
+            "tokenizerx.json: cannot read the tokenizer file (No",
+        ),
         ("subsets", "--to sft --seq-len 5", "--seq-len: all conversations have more than 5 tokens; pass a longer row"),
         ("subsets", "--to sft --seq-len 1048577", "--seq-len: must be at most 1048576, got '1048577'; see corpusmill "),
     ],
