@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, only_line, refused
+from command_results import Corpusmill, only_line
 from free_ports import free_port
 from refused_imports import refusing_environment
 
@@ -46,7 +46,7 @@ def test_the_address_is_printed_after_the_start_and_to_a_second_ui(corpusmill: C
     assert (status, ui.returncode) == (200, 0)
     assert "Dagster UI" not in remaining_output
     refusal = f"another UI serves this data root; open http://127.0.0.1:{port}, or stop it first"
-    assert refused(second, 1) == f"{tmp_path}: {refusal}"
+    assert (second.returncode, only_line(second)) == (1, f"{tmp_path}: {refusal}")
 
 
 def test_wrong_settings_are_named_before_the_start(corpusmill: Corpusmill, tmp_path: Path) -> None:
@@ -65,7 +65,8 @@ def test_a_second_ui_of_a_data_root_is_refused(corpusmill: Corpusmill, tmp_path:
     with locked(tmp_path / "dagster" / "ui"):
         result = corpusmill("ui", "--data", tmp_path, "--port", free_port())
 
-    assert refused(result, 1) == f"{tmp_path}: another UI serves this data root; open its address, or stop it first"
+    assert (result.returncode, result.stdout) == (1, "")
+    assert only_line(result) == f"{tmp_path}: another UI serves this data root; open its address, or stop it first"
 
 
 @pytest.mark.slow
