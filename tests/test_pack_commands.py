@@ -97,15 +97,36 @@ def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(results: list[R
         assert segment.removesuffix("<|endoftext|>") in text(int(doc_id.split("-")[1]))
 
 
+def test_a_source_without_weight_gets_the_rest(
+    corpusmill: Corpusmill, results: list[Result], work: Path, tmp_path: Path
+) -> None:
+    write_manifest(tmp_path, weights={"notes": "0.75"})
+    args = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
+
+    result = corpusmill("stage-a", "pack", *args, "--out-dir", "out/stage_a/packed/rest", cwd=work)
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[1] == results[0].stdout.splitlines()[1]  # the digest with both weights
+
+
 @pytest.mark.parametrize(
     ("options", "changes", "message"),
     [
+        (
+            "",
+            {"weights": {"notes": "0.75", "pages": "0.35"}},
+            "weights must sum to 1, got 1.1 (ratios, such as 7 and 3, are allowed); correct it",
+        ),
         ("", {"weights": {"notes": "0.5", "pagse": "0.5"}}, "source pagse not found; did you mean pages?"),
         ("", {"num_seqs": 40}, "pack.yaml: pack.num_seqs: 40 rows need 960 tokens of notes, which has "),
         ("", {"tokenizer": SENTENCEPIECE}, "this program has only the one of o200k_harmony; set `tokenizer_path`"),
         ("--num-seqs 40", {}, "--num-seqs: 40 rows need 960 tokens of notes, which has "),
         ("--input out/stage_a/filtered/notes", {}, "deduplicated must be the only input, got 2"),
-        ("--out-dir out/stage_a/deduplicated/all", {}, "expected a stage_a/packed, got a stage_a/deduplicated; choose"),
+        (
+            "--out-dir out/stage_a/deduplicated/all",
+            {},
+            "expected a stage_a/packed, got a stage_a/deduplicated; choose another output folder",
+        ),
         ("--out-dir out/stage_a/deduplicated/all/in", {}, "the folder is inside the sealed artifact"),
         ("--out-dir /proc/packed", {}, "/proc: files cannot be created here; choose another folder"),
         ("--out-dir out/stage_a/packed/all", {"seed": 2}, "(`pack.seed`: 1 → 2); set another --out-dir, or run"),
@@ -188,3 +209,15 @@ def test_an_unusable_tokenizer_is_reported_before_any_build(
     [pack] = [number for number, text in enumerate(recipe.read_text().splitlines(), 1) if text == "pack:"]
     assert only_line(result).startswith(line.format(root=tmp_path, recipe=recipe, pack=pack))
     assert not (tmp_path / "stage_a").exists()
+
+
+def test_a_recipe_packs_its_own_corpus(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    rows = [{"text": f"{text(number)} " * 20, "key": f"note-{number}"} for number in range(10)]
+    recipe = parse_recipe(local_source(tmp_path / "in", "notes", rows), dedup={"mode": "exact"})
+    (tmp_path / "any name.yaml").write_text(yaml.safe_dump(recipe.content()))
+    args = ("--manifest", "any name.yaml", "--out-dir", "out/packed", "--num-seqs", "2")
+    result = corpusmill("stage-a", "pack", *args, cwd=tmp_path, env={"CORPUSMILL_WORKERS": "0"})
+
+    assert result.returncode == 0, result.stderr
+    assert "rows 2, tokens 4,09" in result.stdout
+    assert '"stage_a/deduplicated' in (tmp_path / "out/packed/manifest.json").read_text()

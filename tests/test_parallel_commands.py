@@ -137,6 +137,7 @@ def test_the_current_folder_names_the_recipe_and_a_name_without_letters_is_refus
     [
         ("--spm-model {out}/set/train-0.jsonl", "train-0.jsonl"),
         ("--spm-model {out}/spm.model --vocab-size 500", "--vocab-size: cannot be combined with"),
+        ("--spm-model {out}/spm.model --vocab-size 8000", "--vocab-size: cannot be combined with"),
         ("--spm-model {out}/spm.model", "another version is sealed here"),
     ],
 )
@@ -151,6 +152,14 @@ def test_refused_options_of_encode_keep_the_recipe(
 
     assert refused.returncode in (1, 2) and message in only_line(refused)
     assert (root / "recipes" / "set-fr-en.yaml").read_bytes() == before
+
+
+def test_too_few_pieces_are_refused_by_the_key_of_the_recipe(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
+    root = shutil.copytree(out, tmp_path / "out")
+
+    refused = corpusmill("parallel", "encode", "set-fr-en", "--vocab-size", "8", "--replace", "--out-dir", root)
+
+    assert refused.returncode in (1, 2) and "set-fr-en.yaml: encode.vocab_size: must be >= " in only_line(refused)
 
 
 def test_encode_keeps_a_handwritten_recipe(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:

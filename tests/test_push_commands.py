@@ -58,9 +58,30 @@ def test_an_artifact_with_upstream_is_pushed_pulled_and_usable(
     assert pulled.stdout.endswith(" pulled in 5 artifacts\n")
     assert [result.stderr for result in (pushed, again, pulled)] == ["", "", ""]
     assert [line.split()[0] for line in status.stdout.splitlines()[1:]] == ["current"] * 5
-    for args in (["verify", other_root / SET], ["trace", other_root / TRAIN, "--token", "10"]):
+    for args in (
+        ["verify", other_root / SET],
+        ["peek", other_root / TRAIN],
+        ["trace", other_root / TRAIN, "--token", "10"],
+    ):
         result = corpusmill(*args)
         assert (result.returncode, result.stderr) == (0, "")
+    assert corpusmill("run", "healing_text_v1", "--data", other_root).stdout.count("built") == 0
+
+
+def test_a_pull_without_name_needs_a_single_artifact(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path, store: dict[str, str]
+) -> None:
+    corpusmill("push", demo_root / TRAIN, STORE, env=store)
+    single = corpusmill("pull", STORE, tmp_path / "any", env=store)
+    corpusmill("push", demo_root / SET / "valid", STORE, env=store)
+
+    several = corpusmill("pull", STORE, tmp_path / "other", env=store)
+    named = corpusmill("pull", STORE, tmp_path / "other", "--ref", f"{SET}/valid", env=store)
+
+    assert single.stdout.startswith(f"{tmp_path / 'any'}: {read_digest(demo_root / TRAIN)} of {TRAIN}, ")
+    names = f"{TRAIN}, {SET}/valid"
+    assert refused(several) == f"{STORE}: the store has 2 artifacts: {names}; pass one of the names with --ref"
+    assert named.stdout.startswith(f"{tmp_path / 'other'}: {read_digest(demo_root / SET / 'valid')} of {SET}/valid, ")
 
 
 @pytest.mark.slow
@@ -88,16 +109,27 @@ def test_a_hub_dataset_is_a_store_and_buckets_are_read(corpusmill: Corpusmill, d
     [
         ("push {set} {url}/x?sig={secret}", "STORE: the URL must not contain credentials or options; set them in the "),
         ("push {set} s3://key:{secret}@bucket", "STORE: the URL must not contain credentials or options; set them in"),
-        ("push {set} mirror", "mirror: not the URL of a store; write s3://BUCKET/PREFIX, gs://…, az://CONTAINER/PREF"),
-        ("push {set} s3://", "s3://: not the URL of a store; "),
-        ("push {set} file:///", "file:///: not the URL of a store; "),
+        *(
+            (
+                f"push {{set}} {url}",
+                f"{url}: not the URL of a store; write s3://BUCKET/PREFIX, gs://…, az://CONTAINER/P",
+            )
+            for url in ("mirror", "ftp://bucket/x", "s3://", "file:///")
+        ),
         ("push {set} file://{set}/tokens.bin", "{set}/tokens.bin: expected a folder, got a file; correct the URL"),
         ("push {set} file://{set}", "{set}: the folder is in the sealed artifact {set}; choose another folder"),
         ("push {set} file://{here}/me@x", "{here}/me@x: folder not found; create it, or correct the URL"),
         ("push {set} s3://other/x", "s3://other/x: bucket or container not found; create it, or correct the URL"),
+        ("pull s3://other/x {here}/x", "s3://other/x: bucket or container not found; create it, or correct the URL"),
         ("push {set} hf://datasets/me/pool", "HF_TOKEN: no token is set; set it to a token with write access"),
-        ("push {set} hf://buckets/me/pool", "hf://buckets/me/pool: a hub bucket has no conditional writes, so it is "),
-        ("push {set} {url} --data {here}", "{set}: the artifact is not inside the data root {here}; push it from its"),
+        (
+            "push {set} hf://buckets/me/pool",
+            "hf://buckets/me/pool: a hub bucket has no conditional writes, so it is only read; push to hf://datasets/",
+        ),
+        (
+            "push {set} {url} --data {here}",
+            "{set}: the artifact is not inside the data root {here}; push it from its data root, which --data sets",
+        ),
         ("push {here} {url}", "{here}: nothing is sealed here (no manifest.json); pass the folder of a finished artif"),
         ("pull {url} {here}/x", "{url}: the store has no artifacts; correct the URL, or push an artifact first"),
         ("pull {url} {here}/x --upstream", "{here}/x: the folder is not inside a data root; pass the root of upstream"),

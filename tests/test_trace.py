@@ -98,24 +98,53 @@ def test_a_moved_split_is_traced_with_an_explicit_data_root(
     outside = "the folder is not inside a data root; pass the data root of its inputs with --data"
     assert refused(without) == f"{moved}: {outside}"
     assert explicit.stdout == environment.stdout == corpusmill("trace", train, "--token", 5).stdout
-    assert refused(wrong, 1).startswith(f"{tmp_path}: no artifact with digest {digest} is below corpora, selections, ")
-    assert refused(wrong, 1).endswith(
-        "; use the data root that contains it, with --data or --out-dir, or build it again from its recipe"
+    assert refused(wrong, 1) == (
+        f"{tmp_path}: no artifact with digest {digest} is below "
+        "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text; "
+        "use the data root that contains it, with --data or --out-dir, or build it again from its recipe"
     )
+
+
+@pytest.mark.parametrize("args", [("trace", "--row", "0"), ("trace", "--token", "0"), ("peek", "--row", "0")])
+def test_a_file_that_is_not_parquet_is_one_line(corpusmill: Corpusmill, root: Path, args: tuple[str, ...]) -> None:
+    train = root / "megatron" / "healing_text_v1" / "train"
+    file = train / "documents.parquet"
+    forged = file.read_bytes()[:-1] + b"?"
+    file.chmod(0o644)
+    file.write_bytes(forged)
+
+    result = corpusmill(args[0], train, *args[1:])
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith(f"corpusmill: {file}: not a valid Parquet file: ")
 
 
 @pytest.mark.parametrize(
     ("args", "line"),
     [
-        ("", "trace: nothing to trace; pass the folder of a split, set or corpus and --token, --doc-id or --row, or "),
+        (
+            "",
+            "trace: nothing to trace; "
+            "pass the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone",
+        ),
         ("{train}", "{train}: expected one of --token, --doc-id and --row, got none; pass exactly one of them"),
-        ("{train} --token 1 --row 0", "{train}: expected one of --token, --doc-id and --row, got 2; pass exactly one"),
-        ("{train} --source x", "--source: excludes FOLDER, --token, --doc-id, --row and --record; pass it alone or"),
-        ("--source x --record", "--source: excludes FOLDER, --token, --doc-id, --row and --record; pass it alone or"),
-        ("{train} --row 0 --record --json", "--record: excludes --json, because it prints the record as it is; pass "),
+        (
+            "{train} --token 1 --row 0",
+            "{train}: expected one of --token, --doc-id and --row, got 2; pass exactly one of them",
+        ),
+        *(
+            (args, "--source: excludes FOLDER, --token, --doc-id, --row and --record; pass it alone or with --data")
+            for args in ("{train} --source x", "--source x --record")
+        ),
+        (
+            "{train} --row 0 --record --json",
+            "--record: excludes --json, because it prints the record as it is; pass one of them",
+        ),
         (
             "--source a.jsonl:{digits}",
-            "a.jsonl:{digits}: not a row of a source; write owner/name@commit:path#row, the ",
+            "a.jsonl:{digits}: not a row of a source; write owner/name@commit:path#row, the commit with 40 "
+            "hex digits, for a local file path#row or path:line",
         ),
         ("{train} --token {tokens}", "{train}: token {tokens:,} not found; choose 0 to {last:,}"),
         ("{set} --row 0", "{set}: expected one split, got a dataset of splits; choose one of {train}, {set}/valid"),
@@ -125,7 +154,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, args: str, l
     tokens = len(np.memmap(train / "tokens.bin", np.int32, "r"))
     values = {"train": train, "set": train.parent, "digits": "9" * 5000, "tokens": tokens, "last": tokens - 1}
 
-    assert refused(corpusmill("trace", *args.format(**values).split())).startswith(line.format(**values))
+    assert refused(corpusmill("trace", *args.format(**values).split())) == line.format(**values)
 
 
 def test_a_peek_takes_a_row_or_a_token(corpusmill: Corpusmill, train: Path) -> None:

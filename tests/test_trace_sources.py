@@ -81,7 +81,7 @@ def test_a_local_row_is_named_by_line_and_byte_and_found_by_both(corpusmill: Cor
     corpus, path = step(stage_a_root, "filtered", "notes"), stage_a_root / "sources" / "notes" / "1.jsonl"
 
     def trace_back(source: str) -> Result:
-        return corpusmill("trace", "--source", source, "--data", stage_a_root, cwd=path.parent)
+        return corpusmill("trace", "--source", source, "--data", stage_a_root, cwd=stage_a_root / "sources")
 
     lines = corpusmill("trace", corpus, "--doc-id", "note-30").stdout.splitlines()
     by_line, beyond = trace_back(f"{path}:11"), trace_back(f"{path}:100000")
@@ -89,8 +89,8 @@ def test_a_local_row_is_named_by_line_and_byte_and_found_by_both(corpusmill: Cor
     assert lines[2] == f"source    {path}#2118"
     assert lines[4:6] == ["          line 11 (byte 2,118)", "licence   mit (row: license)"]
     assert json.loads(path.read_bytes()[2118:].splitlines()[0])["key"] == "note-30"
-    assert "document  note-30\n" in by_line.stdout
-    assert by_line.stdout == trace_back(f"{path}#2118").stdout == trace_back("1.jsonl#2118").stdout
+    assert by_line.stdout.splitlines()[0] == f"{path}#2118" and "document  note-30\n" in by_line.stdout
+    assert by_line.stdout == trace_back(f"{path}#2118").stdout == trace_back("notes/1.jsonl#2118").stdout
     assert beyond.returncode == 2 and "line 100,000 not found; the file has " in only_line(beyond)
 
 
@@ -180,9 +180,10 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
 
     unknown = corpusmill("trace", "--source", "/nowhere/x.jsonl#3", "--data", stage_a_root)
 
-    known = f"{sources}/notes, {sources}/sites/{SITES[0]}, {sources}/sites/{SITES[1]}, {sources}/wikipedia, maker/pages"
-    assert refused(unknown, 1).startswith(
-        f"/nowhere/x.jsonl: no source below {stage_a_root} lists this file; known sources: {known}@"
+    folders = ("notes", *(f"sites/{site}" for site in SITES), "wikipedia")
+    known = ", ".join([*(f"{sources}/{folder}" for folder in folders), f"maker/pages@{read_commit(stage_a_root)}"])
+    assert refused(unknown, 1) == (
+        f"/nowhere/x.jsonl: no source below {stage_a_root} lists this file; known sources: {known}"
     )
     for args, line in cases:
         assert refused(corpusmill(*args)) == line

@@ -1,16 +1,19 @@
 """Wrong use of commands, reported in one line about an option or file."""
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_results import Corpusmill, only_line, refused
+from command_results import Corpusmill, RecipeIn, only_line, refused
+from demo_variants import find_snapshot
 
 from pipeline_assets.commands.catalog import REMOVED_NAMES
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, VOCABULARY_SHA256
+from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -55,8 +58,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("trace --source table.parquet#0 --data empty", 1, "no source below empty lists this file"),
         ("peek none --row 0", 2, "folder not found"),
         ("push none file:///proc/none --data empty", 2, "folder not found"),
-        ("describe empty --as answers --data .", 2, NOT_SEALED),
-        ("export empty --to hf --seq-len 9 --out none --data .", 2, NOT_SEALED),
         ("run healing_text_v2", 2, "recipe not found; did you mean healing_text_v1?"),
         ("run healing_text_v1.yaml", 2, "recipe not found; did you mean healing_text_v1, which is "),
         ("plan none", 2, "recipe not found"),
@@ -120,27 +121,56 @@ def test_a_usage_error_names_the_help_of_its_command(
     [
         ("verify x --sample 5", "--sample: must be a share above 0 and up to 100 %, got '5'; write 5% or 0.05"),
         ("verify x --seed spring", "--seed: needs --sample; pass --sample too"),
-        ("stage-a why ''", "DOC_ID: must not be empty; pass the id of a document, the name of its file, or a piece"),
+        (
+            "stage-a why ''",
+            "DOC_ID: must not be empty; pass the id of a document, the name of its file, or a piece of its text",
+        ),
         ("status --data README.md", "README.md: expected a folder, got a file; pass the data root with --data"),
         (
             "stage-a ingest-manifest --manifest manifests/recipes/healing_text_v1.yaml --out-dir {here}/none",
-            "manifests/recipes/healing_text_v1.yaml: `system` must be stage_a, got 'healing'; choose a recipe of stage",
+            "manifests/recipes/healing_text_v1.yaml: `system` must be stage_a, got 'healing'; "
+            "choose a recipe of stage_a",
         ),
-        ("recipes --schema x", "--schema: must be one of healing, stage_a, nemotron, stage2, parallel_text, got 'x'"),
+        (
+            "recipes --schema x",
+            "--schema: must be one of healing, stage_a, nemotron, stage2, parallel_text, got 'x'; choose one of these",
+        ),
         ("pin fineweb-edu", "fineweb-edu: not a dataset name; write owner/name, such as HuggingFaceFW/fineweb-edu"),
         ("pin a/b/c --model", "a/b/c: not a model name; write owner/name, such as unsloth/gpt-oss-120b"),
-        ("pin gpt2 --model --recipe healing_text_v1", "--recipe: cannot be combined with --model; omit it, and write"),
-        ("run healing_text_v1 --partition test --data {here}/none", "healing_text_v1: no partition 'test'; choose one"),
+        (
+            "pin gpt2 --model --recipe healing_text_v1",
+            "--recipe: cannot be combined with --model; omit it, and write the commit to the recipe",
+        ),
+        (
+            "run healing_text_v1 --partition test --data {here}/none",
+            "healing_text_v1: no partition 'test'; choose one of train, valid",
+        ),
         ("verify {here}/none", "{here}/none: folder not found; pass the folder of a finished artifact"),
-        ("verify {here}/empty", "{here}/empty: nothing is sealed here (no manifest.json); pass the folder of a fin"),
-        ("ui --data {here}/none", "{here}/none: folder not found; pass the data root of a build with --data"),
-        ("hub serve {here}/none", "{here}/none: folder not found; choose a folder that contains datasets/<owner>/"),
         *(
-            (f"{command} --data {{here}}/table.parquet", "{here}/table.parquet: expected a folder, got a file; choose")
+            (command, "{here}/empty: nothing is sealed here (no manifest.json); pass the folder of a finished artifact")
+            for command in (
+                "verify {here}/empty",
+                "describe {here}/empty --as answers --data {here}",
+                "export {here}/empty --to hf --seq-len 9 --out {here}/none --data {here}",
+            )
+        ),
+        ("ui --data {here}/none", "{here}/none: folder not found; pass the data root of a build with --data"),
+        (
+            "hub serve {here}/none",
+            "{here}/none: folder not found; choose a folder that contains datasets/<owner>/<name>/…",
+        ),
+        *(
+            (
+                f"{command} --data {{here}}/table.parquet",
+                "{here}/table.parquet: expected a folder, got a file; choose another folder, or move the file away",
+            )
             for command in ("run healing_text_v1", "demo", "ui")
         ),
         *(
-            (f"tokenizer check {{vocabulary}} --expected-sha256 {word}", f"{word}: not a sha256; pass 64 hex digits, ")
+            (
+                f"tokenizer check {{vocabulary}} --expected-sha256 {word}",
+                f"{word}: not a sha256; pass 64 hex digits, or omit it for the shipped file",
+            )
             for word in ("446a9538", "ab" * 33, "AB" * 32, f"sha256:{VOCABULARY_SHA256}")
         ),
     ],
@@ -150,7 +180,7 @@ def test_wrong_arguments_are_one_line_and_create_nothing(
 ) -> None:
     result = corpusmill(*shlex.split(command.format(here=folder, vocabulary=VOCABULARY_PATH)))
 
-    assert refused(result).startswith(line.format(here=folder))
+    assert refused(result) == line.format(here=folder)
     assert not (folder / "none").exists()
 
 
@@ -174,6 +204,32 @@ def test_removed_names_are_refused_with_their_replacement(corpusmill: Corpusmill
     name = "option" if "--" in removed else "command"
 
     assert refused(corpusmill(*removed.split(), "x")) == f"{removed}: this {name} was removed; {REMOVED_NAMES[removed]}"
+
+
+def test_a_gated_dataset_is_refused_with_the_command_to_continue(
+    corpusmill: Corpusmill, recipe_in: RecipeIn, demo_root: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(demo_root / "hub", tmp_path / "hub")
+    (tmp_path / "hub" / "datasets" / EDU_DATASET / ".gated").touch()
+
+    with LoopbackHub(tmp_path / "hub") as hub:
+        result = corpusmill("run", recipe_in({}), "--data", tmp_path / "data", env={"HF_ENDPOINT": hub.endpoint})
+
+    assert result.returncode == 1
+    assert only_line(result).startswith(f"{EDU_DATASET} on {hub.endpoint}: the dataset is gated; accept the terms on ")
+    assert result.stderr.splitlines()[-1].startswith("to continue: corpusmill run ")
+
+
+def test_a_changed_recipe_needs_a_new_name_or_replace(corpusmill: Corpusmill, recipe_in: RecipeIn, root: Path) -> None:
+    manifests = {path: path.read_bytes() for path in root.rglob("manifest.json")}
+
+    result = corpusmill("run", recipe_in({"snapshot.seed": "other"}), "--data", root)
+
+    assert refused(result) == (
+        f"{find_snapshot(root)}: another version is sealed here: the recipe changed (`seed`: healing_text_v1 → other); "
+        "set another `snapshot.name` in the recipe, or run with --replace"
+    )
+    assert {path: path.read_bytes() for path in root.rglob("manifest.json")} == manifests
 
 
 def test_a_used_port_is_refused(corpusmill: Corpusmill, demo_hub: LoopbackHub, demo_root: Path) -> None:

@@ -42,37 +42,64 @@ def test_an_exported_copy_is_not_accepted_as_the_artifact(corpus: Path, corpusmi
         (
             "corpus",
             "--to messages",
-            "--to messages takes nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets), "
-            "got stage_a/filtered; choose such a folder, or for this one --to parquet "
+            "{corpus}: --to messages takes nemotron rows "
+            "(normalized_shards, deduplicated, candidate_pools, training_subsets), got stage_a/filtered; "
+            "choose such a folder, or for this one --to parquet "
             "or --to jsonl or --to hf or --to megatron or --to olmo or --to nanochat",
         ),
         (
             "subsets",
             "--to olmo",
-            "--to olmo takes documents (normalized, filtered, deduplicated, …), got nemotron/training_subsets; choose "
-            "such a folder, or for this one --to parquet or --to jsonl or --to hf or --to messages or --to sft",
+            "{subsets}: --to olmo takes documents (normalized, filtered, deduplicated, …), "
+            "got nemotron/training_subsets; choose such a folder, or for this one --to parquet "
+            "or --to jsonl or --to hf or --to messages or --to sft",
         ),
         (
             "split",
             "--to nanochat",
-            "--to nanochat takes documents (normalized, filtered, deduplicated, …), got healing/",
+            "{split}: --to nanochat takes documents (normalized, filtered, deduplicated, …), "
+            "got healing/megatron_split; choose such a folder",
         ),
-        ("corpus", "--to olmo --seq-len 8", "--seq-len: --to olmo does not use --seq-len; omit it, or choose another"),
-        ("corpus", "--to parquet --seq-len 8", "--seq-len: --to parquet does not use --seq-len; omit it, or choose"),
-        ("corpus", "--to olmo --end-of-document x", "--end-of-document: o200k Harmony has its own end of a document; "),
-        ("corpus", "--to olmo {tokenizer}.json", "--end-of-document: tokenizer.json needs the token that ends a docu"),
+        *(
+            (
+                "corpus",
+                f"--to {to} --seq-len 8",
+                f"--seq-len: --to {to} does not use --seq-len; omit it, or choose another --to",
+            )
+            for to in ("olmo", "parquet")
+        ),
         (
             "corpus",
-            "--to olmo {tokenizer}.json --end-of-document <eod>",
-            "--end-of-document: '<eod>' is not a special token of tokenizer.json; name the token that ends a document",
+            "--to olmo --end-of-document x",
+            "--end-of-document: o200k Harmony has its own end of a document; omit it, or pass a --tokenizer",
         ),
         (
             "corpus",
-            "--to olmo {tokenizer}x.json --end-of-document x",
-            "tokenizerx.json: cannot read the tokenizer file (No",
+            "--to olmo --tokenizer {here}/tokenizer.json",
+            "--end-of-document: tokenizer.json needs the token that ends a document; pass its text, such as '</s>'",
         ),
-        ("subsets", "--to sft --seq-len 5", "--seq-len: all conversations have more than 5 tokens; pass a longer row"),
-        ("subsets", "--to sft --seq-len 1048577", "--seq-len: must be at most 1048576, got '1048577'; see corpusmill "),
+        (
+            "corpus",
+            "--to olmo --tokenizer {here}/tokenizer.json --end-of-document <eod>",
+            "--end-of-document: '<eod>' is not a special token of tokenizer.json; "
+            "name the token that ends a document; it has <|end|>",
+        ),
+        (
+            "corpus",
+            "--to olmo --tokenizer {here}/no.json --end-of-document x",
+            "{here}/no.json: cannot read the tokenizer file (No such file or directory); "
+            "pass a tokenizer.json or a .model file",
+        ),
+        (
+            "subsets",
+            "--to sft --seq-len 5",
+            "--seq-len: all conversations have more than 5 tokens; pass a longer row",
+        ),
+        (
+            "subsets",
+            "--to sft --seq-len 1048577",
+            "--seq-len: must be at most 1048576, got '1048577'; see corpusmill export --help",
+        ),
     ],
 )
 def test_wrong_use_is_reported_in_one_line(
@@ -86,17 +113,14 @@ def test_wrong_use_is_reported_in_one_line(
     tmp_path: Path,
 ) -> None:
     save_tokenizer(tmp_path, ("<|end|>",))
-    sources = {
-        "corpus": [corpus],
-        "subsets": [subsets.folder, "--data", tmp_path],
-        "split": [demo_root / "megatron" / "healing_text_v1" / "train", "--data", demo_root],
-    }
-    words = options.format(tokenizer=f"--tokenizer {tmp_path}/tokenizer").split()
+    split = demo_root / "megatron" / "healing_text_v1" / "train"
+    places = {"corpus": corpus, "subsets": subsets.folder, "split": split, "here": tmp_path}
+    data = {"corpus": [], "subsets": ["--data", tmp_path], "split": ["--data", demo_root]}[source]
 
-    result = corpusmill("export", *sources[source], *words, "--out", tmp_path / "refused")
+    result = corpusmill("export", places[source], *options.format(**places).split(), *data, "--out", tmp_path / "out")
 
-    assert line in only_line(result)
-    assert not (tmp_path / "refused").exists()
+    assert only_line(result) == line.format(**places)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

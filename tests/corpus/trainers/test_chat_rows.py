@@ -167,5 +167,7 @@ def test_texts_that_are_not_harmony_are_dropped_with_their_reason(
 
 
 def test_an_unknown_loss_rule_names_its_row(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"x.parquet row a: loss_rule is 'all/9', none of: .*; normalise the rows a"):
+    with pytest.raises(
+        InputError, match=r"x.parquet row a: loss_rule is 'all/9', none of: .*; normalise the rows again"
+    ):
         export(tmp_path, [{**talk("a"), "loss_rule": "all/9"}])
