@@ -95,6 +95,18 @@ def test_the_workflow_has_the_steps_of_ci() -> None:
     assert [command["run"] for command in yaml.safe_load(workflow.read_text())["jobs"]["test"]["steps"][2:]] == steps
 
 
+def test_the_hooks_are_local_and_run_tools_of_the_environment() -> None:
+    config = yaml.safe_load((PROJECT / ".pre-commit-config.yaml").read_text())
+    hooks = [hook for repository in config["repos"] for hook in repository["hooks"]]
+
+    assert {repository["repo"] for repository in config["repos"]} == {"local"}
+    assert [hook["entry"].split(" --")[0] for hook in hooks] == [
+        ".venv/bin/ruff format",
+        ".venv/bin/ruff check",
+        ".venv/bin/mypy",
+    ]
+
+
 def test_the_list_of_files_in_agents_md_is_up_to_date() -> None:
     names = runpy.run_path(str(PROJECT / ".ci" / "tree.py"))
     [listed] = names["BLOCK"].findall((PROJECT / "AGENTS.md").read_text())
@@ -125,10 +137,21 @@ def test_the_guide_for_a_kind_of_source_runs_every_test_over_all_kinds() -> None
     assert [path for path in sorted(paths) if not (PROJECT / path).exists()] == ["tests/corpus/readers/test_new.py"]
 
 
-def test_contributing_md_names_existing_files() -> None:
-    paths = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", (PROJECT / "CONTRIBUTING.md").read_text())
+def test_each_section_of_contributing_md_has_six_steps_and_names_existing_files() -> None:
+    sections = (PROJECT / "CONTRIBUTING.md").read_text().split("\n## ")[1:]
+
+    assert {section.partition("\n")[0]: len(re.findall(r"^\d\. ", section, re.MULTILINE)) for section in sections} == {
+        "Set up": 6,
+        "Run the quick tests": 6,
+        "Change a golden digest": 6,
+        "Add a filter": 6,
+        "Add a source": 6,
+        "Add an artifact": 6,
+        "Add a system": 6,
+    }
+    paths = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", "".join(sections))
     roots = (PROJECT, PROJECT / "pipeline_assets", PROJECT / "pipeline_assets" / "corpus")
-
-    missing = [path for path in paths if not any((root / path).exists() for root in roots)]
-
-    assert len(paths) > 5 and [path for path in missing if not path.startswith(".venv")] == []
+    missing = [
+        path for path in paths if not path.startswith(".venv") and not any((root / path).exists() for root in roots)
+    ]
+    assert missing == []

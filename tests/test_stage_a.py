@@ -6,13 +6,14 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from command_results import Corpusmill
 from materialized import NOWHERE, QUIET, Materialized, has_materialized, resources
 from stage_a_build import build, digests, step
 from stage_a_sources import SOURCES, with_all_steps, write_hub, write_recipe, write_sources
 
+from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
@@ -42,6 +43,11 @@ def built(sources_root: Path) -> dict[str, Artifact]:
 def root(sources_root: Path, tmp_path: Path) -> Path:
     ignored = shutil.ignore_patterns("stage_a", "rebuilds")
     return Path(shutil.copytree(sources_root, tmp_path / "data", ignore=ignored))
+
+
+@pytest.fixture
+def built_root(sources_root: Path, built: dict[str, Artifact], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sources_root, tmp_path / "data"))
 
 
 def recipe_in(root: Path) -> StageARecipe:
@@ -90,22 +96,49 @@ def test_assets_have_the_same_digests_and_pass_their_checks(built: dict[str, Art
     assert [check.check_name for check in checks if not check.passed] == ["shares_reached"]
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [(["ledger_adds_up"], {"ledger_adds_up"}), ([], {"files_match_manifest", "ledger_adds_up"})],
-)
-def test_checks_run_alone_or_together_without_a_build(names: list[str], expected: set[str], notes_root: Path) -> None:
-    assets = [asset for asset in build_definitions(notes_root).assets or [] if isinstance(asset, dg.AssetsDefinition)]
+def test_checks_run_again_without_a_build(built_root: Path) -> None:
+    run = Materialized(built_root, NOWHERE)
     key = dg.AssetKey(["stage_a", "mixed", "filtered"])
-    chosen = [dg.AssetCheckKey(key, name) for name in names]
-    selection = dg.AssetSelection.checks(*chosen) if chosen else dg.AssetSelection.checks_for_assets(key)
+    filtered = next(asset for asset in run.definitions.assets or [] if asset.key == key)
 
-    result = dg.materialize(assets, selection=selection, resources=resources(), run_config=QUIET)
+    result = dg.materialize(
+        [filtered],
+        selection=dg.AssetSelection.checks_for_assets(filtered),
+        resources=resources(),
+    )
 
     assert not has_materialized(result)
-    descriptions = {check.check_name: str(check.description) for check in result.get_asset_check_evaluations()}
-    assert descriptions.keys() == expected
-    assert descriptions["ledger_adds_up"].startswith("notes: ")
+    descriptions = {check.check_name: check.description for check in result.get_asset_check_evaluations()}
+    assert descriptions.keys() == {"files_match_manifest", "ledger_adds_up"}
+    assert [part.partition(":")[0] for part in descriptions["ledger_adds_up"].split("; ")] == list(SOURCES)
+
+
+def test_a_check_runs_alone(notes_root: Path) -> None:
+    run = Materialized(notes_root, NOWHERE)
+    filtered = dg.AssetKey(["stage_a", "mixed", "filtered"])
+    alone = dg.AssetSelection.checks(dg.AssetCheckKey(filtered, "ledger_adds_up"))
+    assets = [asset for asset in run.definitions.assets or [] if isinstance(asset, dg.AssetsDefinition)]
+
+    result = dg.materialize(assets, selection=alone, resources=resources(), run_config=QUIET)
+
+    assert [check.check_name for check in result.get_asset_check_evaluations()] == ["ledger_adds_up"]
+
+
+def test_run_of_an_asset_says_how_to_repair_a_damaged_input(notes_root: Path) -> None:
+    run, folder = Materialized(notes_root, NOWHERE), step(notes_root, "normalized", "notes")
+    (folder / "manifest.json").chmod(0o644)
+    (folder / "manifest.json").write_text("{")
+    shutil.rmtree(step(notes_root, "filtered", "notes"))
+
+    with pytest.raises(dg.Failure) as failure:
+        run("mixed", "filtered", partition="notes", replace=True)
+    repaired = [run("mixed", artifact, partition="notes", replace=True) for artifact in ("normalized", "filtered")]
+
+    assert failure.value.description is not None
+    assert failure.value.description.startswith(f"{folder}: this input is damaged ({folder / 'manifest.json'}: not a ")
+    advice = "; materialize it with `replace: true` of the resource `store` in the launchpad"
+    assert failure.value.description.endswith(advice)
+    assert all(map(has_materialized, repaired))
 
 
 def test_the_job_of_a_recipe_builds_every_artifact(built: dict[str, Artifact], root: Path) -> None:
@@ -117,6 +150,23 @@ def test_the_job_of_a_recipe_builds_every_artifact(built: dict[str, Artifact], r
     assert {target.role: target.state(root)[1] for target in recipe_in(root).targets()} == digests(built)
     shown = run.instance.get_materialized_partitions(dg.AssetKey(["stage_a", "mixed", "filtered"]))
     assert shown == set(SOURCES)
+
+
+@pytest.mark.slow
+def test_every_artifact_upstream_of_the_report_is_verified_and_rebuilt(
+    built: dict[str, Artifact], built_root: Path, corpusmill: Corpusmill
+) -> None:
+    report, options = built_root / "stage_a" / "mixed" / "report" / "mixed", ("--upstream", "--data", built_root)
+
+    verified = corpusmill("verify", report, *options)
+    rebuilt = corpusmill("rebuild", report, *options, "--workers", 0, env={"HF_ENDPOINT": NOWHERE})
+
+    assert verified.returncode == 0, verified.stderr
+    [target] = [target for target in recipe_in(built_root).targets() if target.role == "stage_a/report"]
+    chain = upstream_first([target])
+    assert f"\n{verified.stdout}".count("\nintact  stage_a/") == len(chain)
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    assert rebuilt.stdout.count("identical   ") == len(chain)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

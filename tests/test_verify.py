@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from command_results import Corpusmill, Result, refused
 from forgery import flip
-from stage_a_build import step
+from stage_a_build import build, notes_recipe, step
+from stage_a_sources import write_notes
 
 from pipeline_assets.build.pins.files_check import CHANGED_FIX
 
@@ -153,8 +154,14 @@ def test_a_chain_of_hub_and_local_sources_is_verified(corpusmill: Corpusmill, st
 @pytest.mark.parametrize(
     ("change", "summary"),
     [
-        (lambda folder: (folder / "1.jsonl").touch(), "2 of 2 input files unchanged ({size:,} bytes, all hashed), 0 "),
-        (shutil.rmtree, "0 of 2 input files unchanged (0 bytes, all hashed), 0 changed, 2 missing; folder not found: "),
+        (
+            lambda folder: (folder / "1.jsonl").touch(),
+            "2 of 2 input files unchanged ({size:,} bytes, all hashed), 0 changed, 0 missing",
+        ),
+        (
+            shutil.rmtree,
+            "0 of 2 input files unchanged (0 bytes, all hashed), 0 changed, 2 missing; folder not found: {folder}",
+        ),
     ],
     ids=["touched", "gone"],
 )
@@ -168,7 +175,7 @@ def test_unchanged_and_missing_sources_are_reported_without_failure(
     result = corpusmill("verify", notes_root / FILTERED, "--upstream")
 
     assert result.returncode == 0 and "hub cache" not in result.stdout
-    assert read_summary(result, "source files: ").startswith(summary.format(size=size))
+    assert read_summary(result, "source files: ") == summary.format(size=size, folder=folder)
     assert "\nintact: 13 of 13 files match their manifests, " in result.stdout
     assert "source files" not in corpusmill("verify", notes_root / FILTERED).stdout
 
@@ -229,3 +236,17 @@ def test_a_sample_includes_source_files(corpusmill: Corpusmill, notes_root: Path
     states = {tuple(file["state"] for file in report["sources"]["files"]) for report in reports}
     assert states == {("damaged", "not_read"), ("not_read", "as_sealed")}
     assert {report["verdict"] for report in reports} == {"source changed", "intact of a sample"}
+
+
+def test_a_local_file_named_like_a_hub_file_is_read_from_its_folder(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "sources" / "notes"
+    write_notes(folder)
+    (folder / f"maker@{'a' * 40}:0.jsonl").write_bytes((folder / "0.jsonl").read_bytes())
+    (folder / "0.jsonl").unlink()
+    build(notes_recipe(tmp_path), tmp_path)
+
+    result = corpusmill("verify", tmp_path / FILTERED, "--upstream")
+
+    assert result.returncode == 0
+    assert "hub cache" not in result.stdout
+    assert read_summary(result, "source files: ").startswith("2 of 2 input files unchanged (")

@@ -87,6 +87,16 @@ def test_a_source_distribution_contains_the_linked_files(installed: Path) -> Non
 
 
 @pytest.mark.slow
+def test_the_wheel_is_imported_from_its_environment(installed: Path, empty: Path) -> None:
+    modules = "corpusmill, pipeline_assets, resources, modal_jobs"
+    code = f"import {modules}; print(*(module.__file__ for module in ({modules})))"
+
+    imported = run(installed / "python", "-c", code, cwd=empty).stdout.split()
+
+    assert all(Path(path).is_relative_to(installed.parent) for path in imported)
+
+
+@pytest.mark.slow
 def test_smoke_runs(installed: Path, empty: Path) -> None:
     assert "corpusmill ui --data out" in run(installed / "corpusmill", "smoke", cwd=empty).stdout
 

@@ -90,6 +90,7 @@ def test_an_export_leaves_no_siblings_and_writes_nothing_into_the_data_root(
     options = ("--to", "olmo", "--tokenizer", bad, "--end-of-document", "x", "--out", tmp_path / "bad")
 
     export(corpus, "nanochat")
+    export(corpus, "megatron")
 
     assert refused(corpusmill("export", corpus, *options), 1).startswith(f"{bad}: not a tokenizer.json (")
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".") or path.name == "bad"]
