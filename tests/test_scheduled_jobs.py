@@ -1,8 +1,8 @@
 """Scheduled jobs that verify the artifacts of a recipe or repin its datasets."""
 
 import json
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -30,27 +30,9 @@ def build_recipe(root: Path, name: str) -> None:
     assert all(outcome.failure is None for outcome in run_targets(targets, Run(root, RunSettings())))
 
 
-def test_verify_fails_after_a_changed_byte(notes_root: Path, instance: dg.DagsterInstance) -> None:
-    build_recipe(notes_root, "mixed")
-    recipes = SYSTEMS.load_recipes(notes_root)[0]
-    report_sealed_artifacts(recipes, notes_root, instance)
-    write_schedules(notes_root, WEEKLY)
-    job = find_job(notes_root, "weekly__verify")
-    passed = run_job(job, instance)
-    assert passed.success and {check.passed for check in passed.get_asset_check_evaluations()} == {True}
-    path = min((notes_root / FILTERED).glob("shards/*"))
-
-    flip(path)
-    failed = run_job(job, instance)
-    report_sealed_artifacts(recipes, notes_root, instance)  # the build's result does not hide the damage
-
-    assert failure_text(failed).startswith(f"{path}: 1 differences from the manifests, the first: sha256 is ")
-    checks = {check.asset_check_key: check.passed for check in failed.get_asset_check_evaluations()}
-    kinds = {target.kind.name for target in SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml").targets()}
-    key = dg.AssetCheckKey(dg.AssetKey(["stage_a", "mixed", "filtered"]), "files_match_manifest")
-    assert len(checks) == len(kinds) and [name for name, is_passed in checks.items() if not is_passed] == [key]
-    [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
-    assert record.evaluation is not None and not record.evaluation.passed
+def _flip(file: Path) -> str:
+    flip(file)
+    return f"{file}: 1 differences from the manifests, the first: sha256 is "
 
 
 def _cut(file: Path) -> str:
@@ -71,19 +53,36 @@ def _edit_manifest(file: Path) -> str:
     return f"{manifest}: 1 differences from the manifests, the first: "
 
 
-@pytest.mark.parametrize("damage", [_cut, _remove, _edit_manifest])
-def test_verify_fails_on_a_damaged_artifact(
+@pytest.mark.parametrize("damage", [_flip, _cut, _remove, _edit_manifest])
+def test_damage_found_by_verify_is_shown_until_the_artifact_is_built_again(
     notes_root: Path, instance: dg.DagsterInstance, damage: Callable[[Path], str]
 ) -> None:
     build_recipe(notes_root, "mixed")
+    recipes = SYSTEMS.load_recipes(notes_root)[0]
+    report_sealed_artifacts(recipes, notes_root, instance)
     write_schedules(notes_root, WEEKLY)
-    expected = damage(min((notes_root / FILTERED).glob("shards/*")))
+    job = find_job(notes_root, "weekly__verify")
+    passed = run_job(job, instance)
+    checks = {check.asset_check_key: check.passed for check in passed.get_asset_check_evaluations()}
+    kinds = {target.kind.name for target in SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml").targets()}
+    assert passed.success and len(checks) == len(kinds) and {*checks.values()} == {True}
 
-    failed = run_job(find_job(notes_root, "weekly__verify"), instance)
+    expected = damage(min((notes_root / FILTERED).glob("shards/*")))
+    failed = run_job(job, instance)
 
     assert failure_text(failed).startswith(expected)
-    checks = {check.asset_key.path[-1]: check.passed for check in failed.get_asset_check_evaluations()}
-    assert (checks["filtered"], checks["normalized"]) == (False, True)
+    checks = {check.asset_check_key: check.passed for check in failed.get_asset_check_evaluations()}
+    key = dg.AssetCheckKey(dg.AssetKey(["stage_a", "mixed", "filtered"]), "files_match_manifest")
+    assert [name for name, is_passed in checks.items() if not is_passed] == [key]
+    for is_repaired in (False, True):  # neither the build's result nor the event of a stale artifact hides the damage
+        if is_repaired:
+            shutil.rmtree(notes_root / FILTERED)
+            build_recipe(notes_root, "mixed")
+        report_sealed_artifacts(recipes, notes_root, instance)
+        [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        newest = instance.get_latest_materialization_event(key.asset_key)
+        assert record.evaluation is not None and record.evaluation.passed == is_repaired
+        assert newest is not None and record.event is not None and record.event.timestamp >= newest.timestamp
 
 
 def test_the_check_of_a_sample_states_how_much_was_read(notes_root: Path, instance: dg.DagsterInstance) -> None:
