@@ -192,7 +192,7 @@ def test_lists_that_can_check_no_document_stop_the_build(make: MakeRecipe, root:
 def test_rebuild_from_manifest_is_identical(make: MakeRecipe, root: Path, corpusmill: Callable[..., Any]) -> None:
     build(make(), root)
 
-    result = corpusmill("rebuild", root / "stage_a/mixed/filtered/notes")
+    result = corpusmill("rebuild", "stage_a/mixed/filtered/notes", cwd=root)  # the lists' paths are relative, too
 
     assert (result.returncode, result.stderr.count("Traceback")) == (0, 0)
     assert "identical" in result.stdout
@@ -204,7 +204,7 @@ def test_fates_lack_measurements_after_a_list_has_changed(
     build(make(), root)
     (root / "lists/words").write_text("other words\n", encoding="utf-8")
 
-    [dropped] = json.loads(corpusmill("why", "d", "--data", root, "--json").stdout)
+    [dropped] = json.loads(corpusmill("why", "d", "--data", root.name, "--json", cwd=root.parent).stdout)
     [kept] = json.loads(corpusmill("why", "a", "--data", root, "--json").stdout)
     rows = next(root.parent.rglob("rows.jsonl"))
     forgotten = json.loads(corpusmill("forget", "--source", f"{rows}:1", "--data", root, "--json").stdout)

@@ -156,18 +156,21 @@ def test_unencodable_texts_are_reported_by_command_and_report(corpusmill: Corpus
     build(parse_recipe(source, outputs={"normalized_dir": "stage_a/normalized"}), tmp_path / "out")
     path = write_tokenizer(tmp_path)
     pinned = {"family": "hf_tokenizer", "sha256": sha256(path.read_bytes()).hexdigest(), "end_of_document": "<end>"}
-    changes = {"weights": {"notes": "1"}, "num_seqs": 7, "tokenizer": pinned, "tokenizer_path": str(path)}
+    changes = {"weights": {"notes": "1"}, "num_seqs": 7, "tokenizer": pinned, "tokenizer_path": path.name}
+    path.rename(tmp_path / "out" / path.name)
     write_manifest(tmp_path, **changes)
     args = ("--manifest", "pack.yaml", "--input", "out/stage_a/filtered/notes", "--max-unknown-fraction", "1")
 
     packed = corpusmill("stage-a", "pack", *args, "--out-dir", "out/stage_a/packed/all", cwd=tmp_path)
     report = ("--input", "out/stage_a/packed/all", "--out", "out/report")
     reported = corpusmill("stage-a", "report", *report, cwd=tmp_path)
+    rebuilt = corpusmill("rebuild", "out/stage_a/packed/all", cwd=tmp_path)
 
     rejects = tmp_path / "out" / "stage_a" / "packed" / "all" / "rejects.jsonl.zst"
     assert packed.returncode == 0, packed.stderr
     assert f" + 2 rejected (special_tokens)\n  rejected rows: {rejects}\n" in packed.stdout
     assert rejects.is_file()
+    assert (rebuilt.returncode, "identical" in rebuilt.stdout) == (0, True), rebuilt.stderr
     assert reported.returncode == 0, reported.stderr
     assert json.loads((tmp_path / "out/report/report.json").read_text())["packed"]["rejected"] == {"special_tokens": 2}
     shown = (tmp_path / "out/report/report.html").read_text().partition("<th>texts that cannot be encoded</th>")[2]

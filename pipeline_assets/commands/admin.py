@@ -166,6 +166,7 @@ def check(
         description |= {"is_expected": sha256 == expected, "error": str(error)}
     text = json.dumps(description, indent=1, sort_keys=True)
     if metadata_json is not None:
+        durable.make_folder(metadata_json.absolute().parent)
         durable.write_durably(metadata_json, text.encode() + b"\n")
     if refusal is not None:
         raise refusal

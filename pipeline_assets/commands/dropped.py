@@ -96,7 +96,7 @@ def _locate_rows(
         if not owner and len(corpus_inputs(artifact.manifest)) > 1:
             continue  # a reject of decontamination: any of the inputs may have a shard of this name
         digest = input_for_source(artifact.manifest, owner)["digest"]
-        corpus = lineage.open_by_digest(digest) if digest in lineage else None
+        corpus = lineage.open_by_digest(digest, artifact.manifest.name) if digest in lineage else None
         if corpus is not None and (path := f"{SHARDS_FOLDER}/{name}") in rows_by_shard(corpus):
             shards[row] = corpus.path(path), row.row
     documents = read_chosen_lines(shards.values(), Document)

@@ -182,7 +182,7 @@ def _trace_source(source: str, explicit_root: Path | None, as_json: bool) -> Non
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
     for entry in followed:
         groups.setdefault(entry.store.display_names.json_key, []).append(followed_json(entry))
-    lines = [str(row), *itertools.chain.from_iterable(map(_followed_lines, followed))]
+    lines = [to_one_line(str(row)), *itertools.chain.from_iterable(map(_followed_lines, followed))]
     terminal.print_answer(as_json, {"source": _source_row_json(row), **groups}, lines)
 
 

@@ -55,12 +55,16 @@ class Lineage:
     def folder_for(self, digest: str, preferred_name: str | None = None) -> Path | None:
         """Return the folder of an artifact by its digest; None if missing.
 
-        Of several artifacts, prefer one whose manifest has the name `preferred_name`.
+        Of several artifacts, prefer one whose manifest has the name `preferred_name`, then one of the same recipe: its
+        name, such as `web/notes`, begins with the name of the recipe.
         """
         folders = self._folders_by_digest.get(digest)
         if folders is None:
             return None
-        return Path(next((entry for entry in folders if entry[1] == preferred_name), folders[0])[0])
+        recipe = (preferred_name or "").partition("/")[0]
+        return Path(
+            min(folders, key=lambda entry: (entry[1] != preferred_name, entry[1].partition("/")[0] != recipe))[0]
+        )
 
     def open_by_digest(self, digest: str, preferred_name: str | None = None) -> Artifact:
         """Open the artifact that `folder_for` finds; InputError if missing or damaged."""
@@ -88,9 +92,12 @@ class Lineage:
                 downstream.setdefault(digest, []).append(folder)
         return downstream
 
-    def find_by_digest(self, digest: str) -> Artifact | None:
-        """Find an artifact by digest, but check no files; None if missing or unreadable."""
-        folder = self.folder_for(digest)
+    def find_by_digest(self, digest: str, preferred_name: str | None = None) -> Artifact | None:
+        """Find the artifact of `folder_for`; None if missing or unreadable.
+
+        No files are checked.
+        """
+        folder = self.folder_for(digest, preferred_name)
         try:
             manifest = read_manifest(folder) if folder is not None else None
         except InputError as error:
@@ -151,7 +158,8 @@ class Chain:
 def collect_chain(folder: Path, root: Path | None) -> Chain:
     """Collect the chain of the artifact in a folder; UsageError if nothing is sealed.
 
-    Upstream artifacts are found by digest in the data root; without a root, the chain is the artifact and its members.
+    Upstream artifacts are found by digest in the data root, those of the same recipe first; without a root, the chain
+    is the artifact and its members.
     Raise InputError if the manifest in the folder is damaged.
     """
     lineage = None if root is None else Lineage(root)
@@ -168,7 +176,7 @@ def collect_chain(folder: Path, root: Path | None) -> Chain:
             if "bytes" in entry:
                 chain.external_inputs.setdefault(artifact.manifest.digest, []).append(entry)
             elif entry["digest"] not in seen | inputs.keys():
-                upstream = lineage.find_by_digest(entry["digest"])
+                upstream = lineage.find_by_digest(entry["digest"], artifact.manifest.name)
                 if upstream is not None:
                     inputs[entry["digest"]] = upstream
                 else:

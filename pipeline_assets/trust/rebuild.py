@@ -68,11 +68,14 @@ class RebuildPlan:
         """Return a clearer error if `error` is about a missing input, otherwise `error`."""
         return self._errors.get(Path(error.where), error)
 
-    def _find_manifest(self, digest: str) -> tuple[Manifest | None, Path | None]:
-        """Return an artifact's manifest and folder by its digest; each None if missing."""
+    def _find_manifest(self, digest: str, downstream_name: str) -> tuple[Manifest | None, Path | None]:
+        """Return an artifact's manifest and folder by its digest; each None if missing.
+
+        Of several artifacts, prefer one of the recipe of `downstream_name`, the name of the manifest that lists it.
+        """
         if digest in self._requested_artifacts:
             return self._requested_artifacts[digest]
-        if (found := self._lineage.find_by_digest(digest)) is not None:
+        if (found := self._lineage.find_by_digest(digest, downstream_name)) is not None:
             return found.manifest, found.folder
         return self._lineage.read_manifest_copy(digest), None
 
@@ -86,7 +89,7 @@ class RebuildPlan:
             name=manifest.name,
             folder=folder,
             recipe=identity.recipe,
-            upstream=tuple(self._input_target(entry, folder) for entry in identity.upstream),
+            upstream=tuple(self._input_target(entry, folder, manifest.name) for entry in identity.upstream),
             tokenizer=identity.tokenizer,
             partition=partition,
             intended_use=manifest.provenance.get("made_for"),
@@ -97,10 +100,10 @@ class RebuildPlan:
             return target
         return self._steps.setdefault(folder, RebuildStep(target, manifest, sealed_folder)).target
 
-    def _input_target(self, entry: Mapping[str, Any], downstream_folder: Path) -> Target:
+    def _input_target(self, entry: Mapping[str, Any], downstream_folder: Path, downstream_name: str) -> Target:
         """Return the target of an input of the artifact in `downstream_folder`."""
         is_rebuilt = not downstream_folder.is_absolute() and (self._with_upstream or "member" in entry)
-        manifest, sealed_folder = self._find_manifest(entry["digest"])
+        manifest, sealed_folder = self._find_manifest(entry["digest"], downstream_name)
         if manifest is None and is_rebuilt:
             areas = f"{', '.join(AREAS)} or {MANIFEST_COPIES_FOLDER}"
             what = f"no manifest found below {areas} for the input {_describe_input(entry)}"

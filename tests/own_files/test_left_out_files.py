@@ -53,7 +53,7 @@ def test_init_explains_omitted_files_and_reports_links_and_copies(corpusmill: Co
     for number in range(6):
         (folder / f"{number}.R").write_text("x")
     (folder / "old.tar.gz").write_bytes(gzip.compress(bytes(1024)))
-    (folder / "old.zip").write_bytes(b"PK\5\6" + bytes(18))
+    (folder / "-old.zip").write_bytes(b"PK\5\6" + bytes(18))
     (folder / "link.html").symlink_to("a.txt")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "d.txt").write_text("Another text.")
@@ -64,6 +64,7 @@ def test_init_explains_omitted_files_and_reports_links_and_copies(corpusmill: Co
     chat = f"corpusmill nemotron normalize --dataset {folder} --split chat --domain chat_if --out-dir data"
     assert init.stderr.replace(f"{folder}: ", "").splitlines() == [
         "left out: 2 hidden files: .env, .git/ (files and folders whose names begin with a dot are not read)",
+        "left out: -old.zip (unpack it: unzip ./-old.zip)",
         "left out: 6 .r files, such as 0.R, 1.R, 2.R, 3.R, 4.R (unknown format; to read it as text, add `**/*.R` to "
         "`files`, and set `text_endings: [.r]`)",
         "left out: broken.docx (not_docx: BadZipFile)",
@@ -74,7 +75,6 @@ def test_init_explains_omitted_files_and_reports_links_and_copies(corpusmill: Co
         "left out: notutf.py (unknown format, not UTF-8)",
         "left out: nul.txt (NUL characters; remove them: tr -d '\\000' < nul.txt > nul.txt.text.txt)",
         "left out: old.tar.gz (unpack it: tar -xf old.tar.gz)",
-        "left out: old.zip (unpack it: unzip old.zip)",
         "left out: 2 .py files: one.py, two.py (unknown format; to read it as text, add `**/*.py` to `files`, and set "
         "`text_endings: [.py]`)",
         "left out: table.xlsx (convert it: soffice --headless --convert-to csv table.xlsx)",

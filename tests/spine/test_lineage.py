@@ -176,6 +176,22 @@ def test_chain_lists_members_then_upstream_once_each(root: Path) -> None:
     assert list_folders(alone, root) == own_folders
 
 
+def test_chain_has_the_inputs_of_its_own_recipe_among_equal_ones(words: Artifact, tmp_path: Path) -> None:
+    def seal_named(inputs: list[Artifact], folder: Path, stage: str) -> Artifact:
+        sealed = seal_from(inputs, folder, stage)
+        overwrite(folder / "manifest.json", replace(sealed.manifest, name=f"{folder.name}/en").to_bytes())
+        return sealed
+
+    for recipe in ("alpha", "beta"):
+        chosen = seal_named([words], tmp_path / "selections" / recipe, "choose")
+        seal_named([chosen], tmp_path / "megatron" / recipe, "pack")
+
+    for recipe in ("alpha", "beta"):
+        chain = collect_chain(tmp_path / "megatron" / recipe, tmp_path)
+
+        assert list_folders(chain, tmp_path) == [f"megatron/{recipe}", f"selections/{recipe}", "corpora/words"]
+
+
 def test_artifact_moved_out_of_the_root_has_its_upstream_in_the_root(root: Path, tmp_path: Path) -> None:
     moved = shutil.move(root / "megatron/set/train", tmp_path / "train")
 

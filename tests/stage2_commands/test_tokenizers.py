@@ -36,7 +36,7 @@ def test_tokenizer_train_copies_the_model_and_writes_a_new_recipe(out: Path, tmp
 
 
 def test_tokenizer_check_knows_a_model_and_refuses_another_hash(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
-    model, metadata = out / "stage2/small/tokenizer/spm_160_unigram.model", tmp_path / "told.json"
+    model, metadata = out / "stage2/small/tokenizer/spm_160_unigram.model", tmp_path / "new/told.json"
     result = typed("stage2", "tokenizer", "check", "--tokenizer-path", model, "--metadata-json", metadata)
     assert json.loads(metadata.read_text())["vocabulary_size"] == 160
     assert json.loads(result.stdout)["is_expected"]

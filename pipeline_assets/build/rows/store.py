@@ -38,6 +38,13 @@ class RowStore(ABC):
         self.artifact, self.lineage = artifact, lineage
         self._listings: dict[str, SourceListing] = {}
 
+    def open_input(self, digest: str) -> Artifact:
+        """Open an input of the artifact by its digest, of the same recipe if possible.
+
+        Raise InputError if the input is missing or damaged.
+        """
+        return self.lineage.open_by_digest(digest, self.artifact.manifest.name)
+
     @property
     def tokenizer(self) -> Tokenizer | None:
         """Tokenizer of the rows; None if they are text or pairs."""

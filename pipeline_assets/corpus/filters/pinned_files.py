@@ -54,7 +54,7 @@ class FilterFiles:
         Paths become absolute; `root` is the data root.
         """
         files = manifest.provenance.get(_FILTER_FILES)
-        return cls({str(root / path): sha256 for path, (sha256, *_) in files.items()}) if files else None
+        return cls({str((root / path).absolute()): sha256 for path, (sha256, *_) in files.items()}) if files else None
 
     def provenance(self, root: Path) -> dict[str, Any]:
         """Return the sha256, size and modification time of each file, for provenance."""

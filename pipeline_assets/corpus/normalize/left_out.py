@@ -46,9 +46,14 @@ def describe_left_out(left_out: LeftOutFiles) -> list[str]:
     """
     return [
         f"{_format_names(names, f'{suffix} files'.strip())} "
-        f"({reason.replace('FILE', shlex.quote(names[0]) if len(names) == 1 else 'FILE')})"
+        f"({reason.replace('FILE', _quote_file_name(names[0]) if len(names) == 1 else 'FILE')})"
         for (suffix, reason), names in left_out.items()
     ]
+
+
+def _quote_file_name(name: str) -> str:
+    """Quote a file name as an argument of a command; a name like `-a` must be no option."""
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)
 
 
 def unreadable_reason(file: SourceFile) -> str | None:

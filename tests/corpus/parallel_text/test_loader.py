@@ -297,12 +297,13 @@ def test_invalid_arguments_of_a_loader_are_named(cache: Path) -> None:
         "mask must be causal or padding, got 'foo'": lambda: PairLoader(dataset, Order(), mask="foo"),  # type: ignore[arg-type]
         "the state belongs to None": lambda: PairLoader(dataset, Order()).load_state_dict({}),
         "epoch 0 has no step 9999": lambda: load_step(dataset, 9999),
+        "epoch 0 has no step 1.0": lambda: load_step(dataset, 1.0),
     }
     for message, attempt in wrong.items():
         with pytest.raises(ValueError, match=re.escape(message)):
             attempt()
 
 
-def load_step(dataset: PairDataset, step: int) -> None:
+def load_step(dataset: PairDataset, step: float) -> None:
     loader = PairLoader(dataset, Order())
     loader.load_state_dict(loader.state_dict() | {"step": step})
