@@ -133,12 +133,13 @@ def _list_assets(requested: _RequestedTargets, root: Path, recipe_names: Collect
 
 
 def _fingerprint(assets: Sequence[_TrackedAsset], root: Path, failed_runs: Sequence[dg.RunRecord]) -> str:
-    """Hash everything on which events depend, such as digests and check times."""
+    """Hash everything on which events depend, such as digests and times of builds."""
     lines = [read_removals(root).positions[-1], *(record.dagster_run.run_id for record in failed_runs)]
     for entry in assets:
         view = entry.view
         asset = (view.key.to_user_string(), view.partition, view.code_version)
-        values = (*asset, entry.digest, entry.is_changed, _modified_at_ns(check_record_path(entry.folder)))
+        times = [_modified_at_ns(path) for path in (entry.folder / MANIFEST_FILE, check_record_path(entry.folder))]
+        values = (*asset, entry.digest, entry.is_changed, *times)
         lines.append(" ".join(map(str, values)))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -226,7 +227,7 @@ def _new_check_results(
             is_older = newest is not None and (earlier is None or earlier.timestamp < newest.timestamp)
             if last is not None and _failed_verification(last) and earlier and earlier.timestamp > built_at[key]:
                 if is_older:
-                    yield _repeat_evaluation(last)
+                    yield last
             elif (event := stored.get(check)) and (is_older or _differs(last, event)):
                 yield event
 
@@ -261,19 +262,6 @@ def _failed_verification(evaluation: dg.AssetCheckEvaluation) -> bool:
     """Check whether a scheduled verification found damage in a sample of the files."""
     keys = {name.rpartition("_")[2] for name in evaluation.metadata}
     return not evaluation.passed and events.SAMPLE_KEY in keys
-
-
-def _repeat_evaluation(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation:
-    """Copy an evaluation without the materialization that it refers to."""
-    return dg.AssetCheckEvaluation(
-        asset_key=evaluation.asset_key,
-        check_name=evaluation.check_name,
-        passed=evaluation.passed,
-        metadata=evaluation.metadata,
-        severity=evaluation.severity,
-        description=evaluation.description,
-        blocking=evaluation.blocking,
-    )
 
 
 def _differs(last: dg.AssetCheckEvaluation | None, event: dg.AssetCheckEvaluation) -> bool:

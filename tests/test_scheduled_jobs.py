@@ -11,6 +11,7 @@ from demo_variants import copy_demo
 from forgery import flip
 from materialized import QUIET, find_job, resources, run_job
 from schedule_files import NOTES, failure_text, write_schedules
+from sealed_scans import load_sensor
 from stage2_build import write_local_mixture
 
 from pipeline_assets.build.run import Run
@@ -74,11 +75,13 @@ def test_damage_found_by_verify_is_shown_until_the_artifact_is_built_again(
     checks = {check.asset_check_key: check.passed for check in failed.get_asset_check_evaluations()}
     key = dg.AssetCheckKey(dg.AssetKey(["stage_a", "mixed", "filtered"]), "files_match_manifest")
     assert [name for name, is_passed in checks.items() if not is_passed] == [key]
+    cursor = None
     for is_repaired in (False, True):  # neither the build's result nor the event of a stale artifact hides the damage
         if is_repaired:
             shutil.rmtree(notes_root / FILTERED)
             build_recipe(notes_root, "mixed")
-        report_sealed_artifacts(recipes, notes_root, instance)
+        with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+            cursor = load_sensor(notes_root).evaluate_tick(context).cursor
         [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
         newest = instance.get_latest_materialization_event(key.asset_key)
         assert record.evaluation is not None and record.evaluation.passed == is_repaired
