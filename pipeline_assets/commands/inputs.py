@@ -257,7 +257,7 @@ def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
     lineage = Lineage(find_data_root(artifact.folder) or artifact.folder.parent)
     inputs, names = artifact.manifest.identity.upstream, {kind.name for kind in kinds}
     digests = [entry["digest"] for entry in inputs if "/".join(entry["name"].split("/")[:2]) in names]
-    return [sealed_target(lineage.open_by_digest(digest).folder, *kinds) for digest in digests]
+    return [sealed_target(lineage.open_by_digest(digest, artifact.manifest.name).folder, *kinds) for digest in digests]
 
 
 def manifests_below(folder: Path) -> Iterator[tuple[Path, Manifest]]:

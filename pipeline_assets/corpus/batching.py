@@ -98,10 +98,8 @@ class RankLoader(Generic[B]):
         if self._plan_inputs != (other := state.get("of")):
             what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
             raise ValueError(f"{what}: load a state that this loader saved")
-        epoch: Any = state.get("epoch")
-        step: Any = state.get("step")
-        is_integer = type(epoch) is int and type(step) is int
-        if not is_integer or epoch < 0 or not 0 <= step <= len(self._plan_epoch(epoch)):
+        epoch, step = state.get("epoch", -1), state.get("step", -1)
+        if {type(epoch), type(step)} != {int} or epoch < 0 or not 0 <= step <= len(self._plan_epoch(epoch)):
             raise ValueError(f"epoch {epoch} has no step {step}: load an unchanged state")
         self._epoch, self._step = epoch, step
 

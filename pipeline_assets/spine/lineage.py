@@ -62,9 +62,12 @@ class Lineage:
         if folders is None:
             return None
         recipe = (preferred_name or "").partition("/")[0]
-        return Path(
-            min(folders, key=lambda entry: (entry[1] != preferred_name, entry[1].partition("/")[0] != recipe))[0]
-        )
+
+        def differences(entry: tuple[str, str]) -> tuple[bool, bool]:
+            _, name = entry
+            return name != preferred_name, name.partition("/")[0] != recipe
+
+        return Path(min(folders, key=differences)[0])
 
     def open_by_digest(self, digest: str, preferred_name: str | None = None) -> Artifact:
         """Open the artifact that `folder_for` finds; InputError if missing or damaged."""
@@ -158,9 +161,8 @@ class Chain:
 def collect_chain(folder: Path, root: Path | None) -> Chain:
     """Collect the chain of the artifact in a folder; UsageError if nothing is sealed.
 
-    Upstream artifacts are found by digest in the data root, those of the same recipe first; without a root, the chain
-    is the artifact and its members.
-    Raise InputError if the manifest in the folder is damaged.
+    Upstream artifacts are found by digest in the data root; of equal artifacts, those of the same recipe. Without a
+    root, the chain is the artifact and its members. Raise InputError if the manifest in the folder is damaged.
     """
     lineage = None if root is None else Lineage(root)
     chain = Chain(lineage)

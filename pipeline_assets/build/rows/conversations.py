@@ -88,7 +88,7 @@ class ConversationRows(FileRows):
             return self.listing(part.source).text_source(file, [row], license_tag(part), "row: license")
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
-        return self.upstream_class(self.open_input(digest), self.lineage).upstream_row_for_source(file, row)
+        return self.upstream_class(self.open_upstream(digest), self.lineage).upstream_row_for_source(file, row)
 
     def part_facts(self, part: Part) -> Mapping[str, Any]:
         count = part.record["stats_completion_tokens"]  # null if the pools came without it
@@ -213,7 +213,7 @@ class SubsetRows(_FolderRows):
         """Return (scores file, row number) for a row with these values; None if missing."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].startswith(_POOLS_PREFIX):
-                pools = PoolRows(self.open_input(entry["digest"]), self.lineage)
+                pools = PoolRows(self.open_upstream(entry["digest"]), self.lineage)
                 partition = f"{entry['name'].removeprefix(_POOLS_PREFIX)}/{values['split']}"
                 for _, scores in self._open_inputs(partition) if pools.find_place(values) is not None else ():
                     row = find_row(scores.path(SCORES_FILE), {"id": values["id"]})
@@ -224,7 +224,7 @@ class SubsetRows(_FolderRows):
         """Yield (name, artifact) for each input of the dataset or split `partition`."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].split("/", 2)[2:] == [partition]:
-                yield entry["name"], self.open_input(entry["digest"])
+                yield entry["name"], self.open_upstream(entry["digest"])
 
 
 def license_tag(part: Part) -> str:

@@ -76,7 +76,7 @@ class EncodedPairs(RowStore):
 
     @cached_property
     def sample(self) -> PairRows:
-        return PairRows(self.open_input(self.artifact.manifest.identity.inputs[0]["digest"]), self.lineage)
+        return PairRows(self.open_upstream(self.artifact.manifest.identity.inputs[0]["digest"]), self.lineage)
 
     def __len__(self) -> int:
         return len(self.cache.splits)

@@ -79,13 +79,13 @@ class SplitRows(RowStore):
     @cached_property
     def _selection(self) -> Artifact:
         """Upstream artifact that lists the snapshot's shards selected for the split."""
-        return self.open_input(self.artifact.manifest.identity.inputs[0]["digest"])
+        return self.open_upstream(self.artifact.manifest.identity.inputs[0]["digest"])
 
     @cached_property
     def _snapshot(self) -> DocumentRows:
         """Documents of the snapshot from which the upstream selection chose shards."""
         digest = self._selection.manifest.identity.inputs[0]["digest"]
-        return DocumentRows(self.open_input(digest), self.lineage)
+        return DocumentRows(self.open_upstream(digest), self.lineage)
 
     def origin(self, part: Part) -> UpstreamRow:
         return self._snapshot.upstream_row(part)

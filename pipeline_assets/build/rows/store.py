@@ -38,10 +38,10 @@ class RowStore(ABC):
         self.artifact, self.lineage = artifact, lineage
         self._listings: dict[str, SourceListing] = {}
 
-    def open_input(self, digest: str) -> Artifact:
-        """Open an input of the artifact by its digest, of the same recipe if possible.
+    def open_upstream(self, digest: str) -> Artifact:
+        """Open an upstream artifact by its digest, preferably one of the same recipe.
 
-        Raise InputError if the input is missing or damaged.
+        Raise InputError if the artifact is missing or damaged.
         """
         return self.lineage.open_by_digest(digest, self.artifact.manifest.name)
 

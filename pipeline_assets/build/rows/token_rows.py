@@ -86,7 +86,7 @@ class TokenRowStore(RowStore):
     def origin(self, part: Part) -> UpstreamRow:
         digest = input_for_source(self.artifact.manifest, part.source)["digest"]
         if digest not in self._corpora:
-            self._corpora[digest] = DocumentRows(self.open_input(digest), self.lineage)
+            self._corpora[digest] = DocumentRows(self.open_upstream(digest), self.lineage)
         return self._corpora[digest].upstream_row(part)
 
     @cached_property
@@ -217,5 +217,5 @@ class TokenShardRows(TokenRowStore):
             return False
         if not identity.upstream:
             return True
-        corpus = self.open_input(input_for_source(self.artifact.manifest, part.source)["digest"])
+        corpus = self.open_upstream(input_for_source(self.artifact.manifest, part.source)["digest"])
         return part.shard in rows_by_shard(corpus)

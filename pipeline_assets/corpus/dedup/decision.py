@@ -167,8 +167,9 @@ def _find_seen_corpus(lineage: Lineage, corpus: Artifact, store_name: str) -> Ar
     """Return a signature store's corpus; None if the store or its corpus is missing."""
     _, stores = input_digests(corpus)
     try:
-        [signed] = lineage.open_by_digest(stores[store_name]).manifest.identity.upstream
-        return lineage.open_by_digest(signed["digest"])
+        store = lineage.open_by_digest(stores[store_name], corpus.manifest.name).manifest
+        [signed] = store.identity.upstream
+        return lineage.open_by_digest(signed["digest"], store.name)
     except InputError:
         return None
 
@@ -178,7 +179,7 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
     from pipeline_assets.corpus.formats.jsonl_rows import read_line
 
     sources, _ = input_digests(member.corpus)
-    source = lineage.open_by_digest(sources[member.decision.source])
+    source = lineage.open_by_digest(sources[member.decision.source], member.corpus.manifest.name)
     return read_line(source.path(member.decision.shard), member.decision.row, Document)
 
 

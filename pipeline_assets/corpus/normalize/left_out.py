@@ -52,7 +52,7 @@ def describe_left_out(left_out: LeftOutFiles) -> list[str]:
 
 
 def _quote_file_name(name: str) -> str:
-    """Quote a file name as an argument of a command; a name like `-a` must be no option."""
+    """Quote a file name as an argument of a command, never as one of its options."""
     return shlex.quote(f"./{name}" if name.startswith("-") else name)
 
 

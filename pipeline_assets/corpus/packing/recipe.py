@@ -133,6 +133,6 @@ class PackSection(PackRecipe):
 
 
 def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
-    """Return the absolute path of an artifact's tokenizer file; None for the shipped one."""
+    """Return the absolute path of a tokenizer file; None for the shipped file."""
     path = manifest.provenance.get(TOKENIZER_FILE_KEY)
     return TokenizerPath((root / path).absolute()) if isinstance(path, str) else None
