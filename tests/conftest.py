@@ -136,7 +136,8 @@ def _no_command_and_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProvenanceRecorder, "command", None)
     logger = logging.getLogger("corpusmill")
     logger.handlers, logger.propagate = [], True
-    logger.setLevel(logging.NOTSET)
+    if logger.level:  # setting a level resets a cache of every logger
+        logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)

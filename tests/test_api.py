@@ -284,6 +284,7 @@ def test_column_is_plotted_by_its_type(values: Sequence[object], title: str, bar
     assert (plot.title, [(bar.label, bar.amount) for bar in plot.bars]) == (title, bars)
 
 
+@pytest.mark.slow
 def test_more_than_a_million_different_texts_are_counted_by_length() -> None:
     ids = pa.array(np.arange(1_000_000, 2_100_000)).cast(pa.string())
 

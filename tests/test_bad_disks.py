@@ -51,7 +51,7 @@ def test_read_only_folder_is_one_line(
     assert message in lines[0] and lines[1] == f"{read_only_folder}: {message}"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_file_size_limit_is_reported_with_the_file_and_the_data_root(
     corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, tmp_path: Path, workers: int
 ) -> None:

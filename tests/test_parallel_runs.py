@@ -59,6 +59,7 @@ def test_all_waiting_runs_succeed(started: Started, recipe_in: RecipeIn, demo_hu
     assert results == [(0, [])] * 3
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_a_busy_artifact_and_then_finishes(
     started: Started, recipe_in: RecipeIn, demo_hub: LoopbackHub, tmp_path: Path
 ) -> None:

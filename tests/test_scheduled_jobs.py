@@ -54,7 +54,9 @@ def _edit_manifest(file: Path) -> str:
     return f"{manifest}: 1 differences from the manifests, the first: "
 
 
-@pytest.mark.parametrize("damage", [_flip, _cut, _remove, _edit_manifest])
+@pytest.mark.parametrize(
+    "damage", [_flip, *(pytest.param(damage, marks=pytest.mark.slow) for damage in (_cut, _remove)), _edit_manifest]
+)
 def test_damage_found_by_verify_is_shown_until_the_artifact_is_built_again(
     notes_root: Path, instance: dg.DagsterInstance, damage: Callable[[Path], str]
 ) -> None:

@@ -92,6 +92,7 @@ def list_processes(root: Path) -> list[int]:
     return processes
 
 
+@pytest.mark.slow
 def test_a_ui_that_ends_early_is_an_error_without_an_address(corpusmill: Corpusmill, tmp_path: Path) -> None:
     wrong = {"DAGSTER_CLI_DEV_LOG_FORMAT": "loud"}
 

@@ -114,6 +114,7 @@ def test_each_asset_has_an_event_for_each_week_in_order(weeks: Weeks) -> None:
     assert len(partitions_def.get_partition_keys(dynamic_partitions_store=weeks.instance)) == 9
 
 
+@pytest.mark.slow
 def test_an_instance_from_before_partitions_gets_each_version_once(weeks: Weeks) -> None:
     recipes = SYSTEMS.load_recipes(weeks.root)[0]
     with dg.DagsterInstance.ephemeral() as instance:

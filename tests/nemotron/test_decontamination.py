@@ -109,6 +109,7 @@ def copy_inputs(built: Path, root: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_assets_built_by_partition_have_the_same_digests(built: Path, tmp_path: Path) -> None:
     root = copy_inputs(built, tmp_path / "data")
     materialize = Materialized(root, "")

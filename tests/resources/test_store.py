@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -122,15 +123,21 @@ def healing_job(tmp_path_factory: pytest.TempPathFactory) -> dg.JobDefinition:
     return build_definitions(tmp_path_factory.mktemp("root")).resolve_job_def("healing_text_v1")
 
 
+@pytest.fixture(scope="module")
+def instance() -> Iterator[dg.DagsterInstance]:
+    """Create one instance for all runs, because that takes longer than a run."""
+    with dg.DagsterInstance.ephemeral() as created:
+        yield created
+
+
 @pytest.mark.parametrize(("resource", "name", "value", "rule"), WRONG)
 def test_wrong_launchpad_value_fails_the_step_in_one_line(
-    resource: str, name: str, value: object, rule: str, healing_job: dg.JobDefinition
+    resource: str, name: str, value: object, rule: str, healing_job: dg.JobDefinition, instance: dg.DagsterInstance
 ) -> None:
     # Dagster runs a job again, twice, if a resource cannot be created; it does not after a failed step.
     config = {"resources": {resource: {"config": {name: value}}}}
 
-    with dg.instance_for_test() as instance:
-        run = healing_job.execute_in_process(config, instance=instance, raise_on_error=False)
+    run = healing_job.execute_in_process(config, instance=instance, raise_on_error=False)
 
     [event] = run.filter_events(lambda event: event.is_step_failure)
     failure = event.step_failure_data.user_failure_data

@@ -185,6 +185,7 @@ def test_a_folder_replaced_at_any_line_is_not_called_damaged(tmp_path: Path) -> 
     assert outcomes == {"intact", f"{folder}: the folder was replaced while it was read; run the same command again"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no system call exchanges folders there")
 def test_folders_swapped_twice_are_not_called_damaged(tmp_path: Path) -> None:
     folder, other = seal_set(tmp_path, "a"), seal_set(tmp_path / "other", "b")

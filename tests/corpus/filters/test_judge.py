@@ -116,6 +116,7 @@ def test_any_texts_get_the_verdict_of_slow_and_simple_filters_alone_or_in_a_batc
         assert (alone.reason, text if alone.reason else alone.text) == (reason, kept_text)
 
 
+@pytest.mark.slow
 def test_document_of_50_megabytes_is_filtered_like_a_small_one() -> None:
     words = [f"word{number}" for number in range(2000)]
     line = " ".join(words) + ".\n"

@@ -191,6 +191,7 @@ def test_a_step_whose_import_ends_its_process_stops_the_build(stepped: Stepped) 
     )
 
 
+@pytest.mark.slow
 def test_a_step_that_kills_its_process_for_many_documents_stops_the_build(stepped: Stepped) -> None:
     code = "import os\n\ndef keep(d):\n    os._exit(1)\n"
 

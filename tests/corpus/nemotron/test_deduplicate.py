@@ -152,7 +152,7 @@ def test_near_duplicates_are_tagged_or_dropped_and_the_most_correct_is_kept(tmp_
     assert read_dropped(dropped) == [("unknown", "near_duplicate"), ("poor", "near_duplicate")]
 
 
-@pytest.mark.parametrize("near", [None, {}])
+@pytest.mark.parametrize("near", [pytest.param(None, marks=pytest.mark.slow), {}])
 def test_rows_are_matched_although_every_step_drops_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, near: dict[str, Any] | None
 ) -> None:

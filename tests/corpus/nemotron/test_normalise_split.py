@@ -122,7 +122,7 @@ def test_repeated_ids_are_numbered_over_the_whole_split_for_any_shards(tmp_path:
     rows = [chat("one", uuid="a"), chat("two", uuid="a#2"), chat("three", uuid="a"), chat("four"), chat("four")] * 3
     files = write(tmp_path / "in", rows)
 
-    built = [build(tmp_path / str(size), files, rows_recipe(shard_bytes=size)) for size in (1, 300, 1 << 20)]
+    built = [build(tmp_path / str(size), files, rows_recipe(shard_bytes=size)) for size in (40, 300, 1 << 20)]
 
     ids = [[row["id"] for row in read_rows(artifact)] for artifact in built]
     assert ids[0] == ids[1] == ids[2]
