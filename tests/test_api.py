@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +69,17 @@ def test_built_recipe_is_opened_by_kind(demo_root: Path) -> None:
     splits = artifacts["healing/megatron_split"]
     assert [split.folder for split in splits] == [demo_root / V1 / "train", demo_root / V1 / "valid"]
     assert all(isinstance(split, OpenedArtifact) for split in splits)
+
+
+def test_all_mistakes_of_a_recipe_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("system: stage_a\nname: bad\nsources: []\npack: {seq_len: -64, foo: 1}\n")
+
+    with pytest.raises(UsageError) as refused:
+        run(tmp_path / "bad.yaml", tmp_path)
+
+    shown = "".join(traceback.format_exception(refused.value))
+    for mistake in ("`pack.seq_len` must be", "unknown key `pack.foo`", "`sources`"):
+        assert shown.count(mistake) == 1
 
 
 @pytest.mark.parametrize(("system", "kind"), [("stage_a", "stage_a/filtered"), ("nemotron", "nemotron/deduplicated")])

@@ -126,7 +126,7 @@ HOMES = {
         *("code_references", "dead_runs"),
     ],
     "modal": ["resources/modal_launcher", "resources/modal_calls", "modal_jobs"],
-    "torch": ["corpus/batching", "corpus/scoring", "modal_jobs"],
+    "torch": ["corpus/batching", "corpus/rank_loader", "corpus/scoring", "modal_jobs"],
     "transformers": ["corpus/scoring", "modal_jobs"],
     "datasets": ["corpus/publishing/load_back"],
     "datasketch": [],

@@ -14,10 +14,16 @@ _ARGUMENT_BY_OPTION |= {OTHER_ROOT_HINT: "use the data root that contains it"}
 
 @contextlib.contextmanager
 def name_arguments() -> Iterator[None]:
-    """Replace command-line options in raised InputErrors by Python arguments."""
+    """Replace command-line options in raised InputErrors by Python arguments.
+
+    Errors that were found together become notes, which a traceback shows.
+    """
     try:
         yield
     except InputError as error:
-        for option, argument in _ARGUMENT_BY_OPTION.items():
-            error.replace_text(option, argument)
+        for found in (error, *error.others):
+            for option, argument in _ARGUMENT_BY_OPTION.items():
+                found.replace_text(option, argument)
+        for other in error.others:
+            error.add_note(str(other))
         raise

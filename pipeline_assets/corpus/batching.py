@@ -5,21 +5,23 @@ The loaders deal batches to ranks, read ahead in worker processes, and can resum
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
 from pipeline_assets.corpus.formats.row_batches import open_row_reader
 from pipeline_assets.corpus.parallel_text import padding, token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
 from pipeline_assets.corpus.parallel_text.pairs import Split
+from pipeline_assets.corpus.rank_loader import Batches, RankLoader
 from pipeline_assets.corpus.shards.mixture_order import log_unread_or_repeated, rank_positions
 from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.spine.argument_types import check_arguments
@@ -28,90 +30,6 @@ from pipeline_assets.spine.errors import InputError
 logger = logging.getLogger("corpusmill")
 _IGNORED_LABEL = -100  # torch's losses ignore this label
 _PIPE_BYTES = 1 << 20  # workers send larger arrays as tensors, in shared memory, and smaller ones through a pipe
-B = TypeVar("B")
-Batches = Sequence[NDArray[np.int64]]
-
-
-class RankLoader(Generic[B]):
-    """Iterable over the batches of one rank.
-
-    An iteration yields one epoch. After `break` or `load_state_dict`, the next iteration yields the rest of the epoch.
-
-    Args:
-        plan_epoch: Function from an epoch's number to the row numbers of each batch of this rank.
-        plan_inputs: JSON object with all values that determine the plan, except the rank. NumPy integers become int.
-        collate: Function that combines the rows of a batch; it runs in a worker process if there are workers.
-        build_batch: Function that builds a batch from combined rows and their row numbers, in this process.
-        workers: Number of processes that read ahead; 0 reads in this process.
-        epoch, step: Epoch of the first iteration, and number of its batches to skip.
-    """
-
-    def __init__(
-        self,
-        dataset: "TokenRows | PairDataset",
-        plan_epoch: Callable[[int], Batches],
-        plan_inputs: Mapping[str, Any],
-        collate: Callable[[Any], Any],
-        build_batch: Callable[[Any, torch.Tensor], B],
-        workers: int,
-        epoch: int = 0,
-        step: int = 0,
-    ) -> None:
-        self._dataset, self._plan_epoch, self._collate = dataset, functools.lru_cache(1)(plan_epoch), collate
-        self._plan_inputs = {key: int(n) if isinstance(n, np.integer) else n for key, n in plan_inputs.items()}
-        self._build_batch, self._workers, self._epoch, self._step = build_batch, workers, int(epoch), int(step)
-
-    def batches(self) -> Batches:
-        """Return the row numbers of each batch of the epoch; the last batch may be empty."""
-        return self._plan_epoch(self._epoch)
-
-    def _remaining_batches(self) -> Batches:
-        batches = self.batches()[self._step :]
-        return batches[:-1] if len(batches) and not len(batches[-1]) else batches
-
-    def __len__(self) -> int:
-        return len(self._remaining_batches())
-
-    def __iter__(self) -> Iterator[B]:
-        remaining = self._remaining_batches()
-        batches: Iterable[Any] = map(self._collate, map(self._dataset.read, remaining))
-        if self._workers:  # without workers, a DataLoader would only add a fifth to the time
-            batches = DataLoader(
-                _WholeBatches(self._dataset),
-                batch_size=None,
-                sampler=remaining,
-                collate_fn=self._collate,
-                num_workers=self._workers,
-                generator=torch.Generator(),  # torch's default generator would consume the caller's random numbers
-            )
-        for numbers, arrays in zip(remaining, batches, strict=True):
-            self._step += 1
-            yield self._build_batch(arrays, torch.from_numpy(numbers))
-        self._epoch, self._step = self._epoch + 1, 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last yielded batch, to resume there on any rank."""
-        return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume at a saved position; raise ValueError if it does not fit this loader."""
-        if self._plan_inputs != (other := state.get("of")):
-            what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
-            raise ValueError(f"{what}: load a state that this loader saved")
-        epoch, step = state.get("epoch", -1), state.get("step", -1)
-        if {type(epoch), type(step)} != {int} or epoch < 0 or not 0 <= step <= len(self._plan_epoch(epoch)):
-            raise ValueError(f"epoch {epoch} has no step {step}: load an unchanged state")
-        self._epoch, self._step = epoch, step
-
-
-@dataclass(frozen=True)
-class _WholeBatches(Dataset[Any]):
-    """Dataset that returns a whole batch for an array of row numbers."""
-
-    dataset: "TokenRows | PairDataset"
-
-    def __getitem__(self, rows: NDArray[np.int64]) -> Any:  # torch's `__getitems__` would have to return items
-        return self.dataset.read(rows)
 
 
 class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
@@ -138,7 +56,10 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
         return len(self.source)
 
     def __getitem__(self, row: int) -> tuple[torch.Tensor, ...]:
-        return tuple(part[0] for part in _to_tensors(self.read(np.array([row])), torch.tensor([row % len(self)])))
+        number, size = operator.index(row), len(self)
+        if not -size <= number < size:
+            raise IndexError(f"row must be from {-size:,} to {size - 1:,}, got {number:,}")
+        return tuple(part[0] for part in _to_tensors(self.read(np.array([number])), torch.tensor([number % size])))
 
 
 def _to_tensors(arrays: tuple[NDArray[Any], ...], row_numbers: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -258,7 +179,8 @@ class PairDataset(Dataset[EncodedPair]):
         return len(self.pair_numbers)
 
     def __getitem__(self, position: int) -> EncodedPair:
-        ids = torch.from_numpy(self.cache.token_ids(int(self.pair_numbers[position]), self.side).astype(np.int64))
+        number = int(self.pair_numbers[operator.index(position)])
+        ids = torch.from_numpy(self.cache.token_ids(number, self.side).astype(np.int64))
         return {"ids": ids, "length": len(ids)}
 
     def read(self, positions: NDArray[np.int64]) -> list[NDArray[Any]]:
@@ -267,7 +189,7 @@ class PairDataset(Dataset[EncodedPair]):
 
     def uid(self, position: int) -> str:
         """Return the uid of the pair at a position of the dataset."""
-        return bytes(self.cache.uids[self.pair_numbers[position]]).decode()
+        return bytes(self.cache.uids[self.pair_numbers[operator.index(position)]]).decode()
 
 
 class Batch(TypedDict):

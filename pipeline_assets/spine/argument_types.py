@@ -2,12 +2,13 @@
 
 import functools
 import inspect
+import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from pipeline_assets.spine.errors import UsageError
 
@@ -24,16 +25,19 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     An annotation must be a class, a union of classes, or a `Literal`. Items of a generic class, such as
     `Sequence[int]`, are not checked. A bool is not a valid `int`; a text that is empty or has a NUL character is not a
     valid path. Parameters with a `Literal` or without an annotation are not checked.
+
+    NumPy's integers reach the function as `int`, because products of small ones overflow.
     """
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        bound = signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
             annotation = signature.parameters[name].annotation
             union = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
             types = [get_origin(kind) or kind for kind in union]
-            if get_origin(annotation) is Literal:  # the function checks its values
+            if Literal in types:  # the function checks its values
                 continue
             if isinstance(value, str | Path) and Path in types and (not str(value) or "\0" in str(value)):
                 # pathlib would read an empty text as the current folder
@@ -46,9 +50,20 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
                 is_opened = Path in types and hasattr(value, "folder")
                 fix = "pass its folder" if is_opened else "correct it"
                 raise UsageError(f"must be {expected}, got {text}", name, fix)
-        return function(*args, **kwargs)
+            if int in types:
+                bound.arguments[name] = plain_integers(value)
+        return function(*bound.args, **bound.kwargs)
 
     return checked
+
+
+def plain_integers(value: Any) -> Any:
+    """Replace NumPy's integers by `int`, also those in a list, tuple or mapping."""
+    if isinstance(value, Mapping):
+        return {key: plain_integers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_integers(item) for item in value]
+    return operator.index(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def _is_instance(expected_type: type, value: object) -> bool:

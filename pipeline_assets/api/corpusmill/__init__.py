@@ -67,7 +67,7 @@ def run(
 
     Raises:
         InputError: An artifact cannot be built. `UsageError` if an argument has a wrong type, or if the recipe is
-            missing or invalid.
+            missing or invalid; other mistakes of the recipe are its notes.
     """
     root = Path(data)
     if workers < 0:

@@ -18,6 +18,7 @@ import functools
 import hashlib
 import io
 import mmap
+import operator
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ class PackedSet:
         return self.meta.n_seqs
 
     def __getitem__(self, row: int) -> NDArray[np.int32]:
-        tokens: NDArray[np.int32] = self.input_ids[row]
+        tokens: NDArray[np.int32] = self.input_ids[operator.index(row)]
         return tokens
 
     def segments(self, row: int) -> list[Segment]:

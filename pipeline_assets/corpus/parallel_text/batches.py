@@ -18,8 +18,8 @@ from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.packing.hashed_order import hashed_order
 from pipeline_assets.corpus.parallel_text.padding import PaddedBatch, causal_mask, mask_source
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
-from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, open_cache
-from pipeline_assets.spine.argument_types import check_arguments
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, missing_as_damage, open_cache
+from pipeline_assets.spine.argument_types import check_arguments, plain_integers
 from pipeline_assets.spine.errors import InputError
 
 
@@ -50,6 +50,8 @@ class Order:
         if not are_integers or not isinstance(self.drop_last, bool):
             what = "seed, bucket_steps, ranks and batch must be integers, and drop_last True or False"
             raise ValueError(f"{what}, got {self}")
+        for name in ("batch", "seed", "bucket_steps", "ranks"):  # products of NumPy's small integers overflow
+            object.__setattr__(self, name, plain_integers(getattr(self, name)))
         if (self.batch is not None and self.batch < 1) or self.bucket_steps < 0 or self.ranks < 1:
             raise ValueError(f"batch and ranks must be >= 1, bucket_steps >= 0, got {self}")
 
@@ -117,7 +119,8 @@ def numpy_batches(
     if split not in SPLITS or batch < 1:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, and batch >= 1, got {split!r} and {batch}")
     paths = (Path(folder) / split / f"{name}.npy" for name in PaddedBatch._fields)
-    arrays = PaddedBatch(*map(map_npy, paths))
+    with missing_as_damage(folder):
+        arrays = PaddedBatch(*map(map_npy, paths))
     order = hashed_order(len(arrays.tokens), seed, "epoch", epoch)
     for first in range(0, len(order), batch):
         rows = PaddedBatch(*(array[order[first : first + batch]] for array in arrays))

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.removals import FORGOTTEN, NO_REMOVALS, Removals, RowKeys
 from pipeline_assets.corpus.reservoir import Reservoir, new_reservoir
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.argument_types import check_arguments
+from pipeline_assets.spine.argument_types import check_arguments, plain_integers
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
@@ -152,11 +152,14 @@ def materialize(
     for name, items, count in (("languages", languages, 2), ("splits", splits, 3)):
         if isinstance(items, str) or len(items) != count:
             raise UsageError(f"must have {count} items, got {items!r}", name, "correct it")
+    if isinstance(files, str) or not all(isinstance(file, TranslationFile) for file in files):
+        raise UsageError(f"must have items of TranslationFile, got {files!r}", "files", "correct it")
     folder = Path(folder)
     request = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **options}
     request["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
     request["splits"] = dict(zip(SPLITS, splits, strict=True))
-    recipe, manifest = sample.SampleRecipe.from_mapping(request, "materialize"), folder / sample.SAMPLE_FILE
+    recipe = sample.SampleRecipe.from_mapping(plain_integers(request), "materialize")
+    manifest = folder / sample.SAMPLE_FILE
     if not replace and manifest.exists() and manifest.with_name(sample.SAMPLE_META_FILE).exists():
         differences = sample.read_sample(manifest).describe_differences(recipe, source, [file.name for file in files])
         if differences:

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, M
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, LossLimit
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.argument_types import check_arguments
+from pipeline_assets.spine.argument_types import check_arguments, plain_integers
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
@@ -80,7 +80,7 @@ def encode(
         recipe["model_sha256"] = sha256
     section = EncodeSection.from_mapping({"max_unknown_fraction": max_unknown_fraction}, "encode")
     sample = read_sample(Path(manifest_path))
-    files, _, losses = _encode_sample(sample, EncodeRecipe.from_mapping(recipe, "encode"), spm_model)
+    files, _, losses = _encode_sample(sample, EncodeRecipe.from_mapping(plain_integers(recipe), "encode"), spm_model)
     verdict = LossLimit(section.max_unknown_fraction).evaluate_losses(losses)
     if not verdict.passed and not verdict.is_minor:
         raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")

@@ -240,6 +240,8 @@ def read_sample(manifest_path: Path) -> Sample:
 
 
 def check_notebook_folder(folder: Path) -> None:
-    """Raise UsageError for an output folder in a sealed artifact."""
+    """Raise UsageError for an output folder that is a file or in a sealed artifact."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("expected a folder, got a file", folder, "choose another folder")
     if (artifact := find_artifact_above(folder / SAMPLE_FILE)) is not None:
         raise UsageError(f"the folder is in the sealed artifact {artifact}", folder, "choose another folder")

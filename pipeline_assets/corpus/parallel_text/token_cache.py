@@ -9,7 +9,8 @@ uids.npy                          S32 (pairs,): uid of each pair
 The ids encode `pairs.canonical_text`, the form in which texts are hashed.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.parallel_text.encode_recipe import MIN_SEQ_LEN
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.metadata_file import MetadataFormat
@@ -108,6 +110,7 @@ def long_pair_fix(longest: int, seq_len: int) -> str:
     return f"run `corpusmill parallel encode --seq-len {seq_len}`, which cuts pairs"
 
 
+@check_arguments
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
     """Open a token cache; check array sizes and the model's hash, but no token ids.
 
@@ -148,17 +151,24 @@ def _sha256_or_missing(path: Path) -> str:
     return file_sha256(path) if path.is_file() else "missing"
 
 
-def _read_cache(folder: Path) -> TokenCache:
+@contextlib.contextmanager
+def missing_as_damage(folder: Path | str) -> Iterator[None]:
+    """Convert an OSError of a `with` block that reads a cache to InputError."""
     try:
+        yield
+    except OSError as error:
+        if not (Path(folder) / ENCODE_META_FILE).exists():
+            raise InputError("no token cache found", folder, ENCODE_FIX) from None
+        raise InputError(f"token cache is damaged ({error})", folder, _REBUILD_HINT) from None
+
+
+def _read_cache(folder: Path) -> TokenCache:
+    with missing_as_damage(folder):
         meta = META_FORMAT.read(folder / ENCODE_META_FILE)
         ids, offsets = (
             {side: map_npy(folder / f"{side}.{kind}.npy") for side in ("src", "tgt")} for kind in ("ids", "offsets")
         )
         splits, uids = (map_npy(folder / f"{name}.npy") for name in ("splits", "uids"))
-    except (OSError, ValueError) as error:
-        if not (folder / ENCODE_META_FILE).exists():
-            raise InputError("no token cache found", folder, ENCODE_FIX) from None
-        raise InputError(f"token cache is damaged ({error})", folder, _REBUILD_HINT) from None
     pairs = sum(meta.pairs.values())
     sizes = {pairs, len(splits), len(uids), *(len(offsets[side]) - 1 for side in offsets)}
     if len(sizes) > 1 or any({len(ids[side]), meta.tokens[side]} != {offsets[side][-1]} for side in ids):

@@ -93,9 +93,11 @@ def read_translation_rows(
     Raises:
         UsageError: A column or a language is missing from the schema of a Parquet file, or from the first 100 rows of a
             JSON lines file.
-        InputError: A Parquet file is damaged, or the first 100 rows of a JSON lines file are all faulty.
+        InputError: A file is missing, a Parquet file is damaged, or the first 100 rows of a JSON lines file are all
+            faulty.
     """
-    path = file.fetch()
+    if not (path := Path(file.fetch())).is_file():
+        raise InputError("file not found", path, f"correct the place of {file.name}")
     source = SourceFile(path, file.name, path.stat().st_size)
     rows, columns, codes = _read_parquet(source) if file.name.endswith(".parquet") else _read_json_lines(source)
     missing = [code for code in (languages.src, languages.tgt) if code not in codes]

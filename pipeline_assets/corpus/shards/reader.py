@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
@@ -59,6 +58,7 @@ class MixtureReader:
         seq_len, dtype, eos: Tokens per row, their dtype, and the id of the end-of-document token.
     """
 
+    @check_arguments
     def __init__(
         self,
         folders: Mapping[str, Path | str],
@@ -77,21 +77,21 @@ class MixtureReader:
             seed: Seed of the order.
             rows: Length of the order, see `mixture_order`.
             ranges: Rows to read of each corpus; None for all.
-            digests: Expected digest of each corpus; None for any.
+            digests: Expected digest by corpus; any digest is accepted of a corpus that is not named.
 
         Raises:
-            ValueError: `folders` is empty, or `rows` is below 1. `weights` or `ranges` do not name exactly the corpora.
-                A weight is not above 0, or the sum of weights is not 1. A range is empty, has a step, or exceeds its
-                corpus. Corpora differ in row length, dtype or tokenizer.
-            TypeError: `seed` or `rows` is not an integer.
-            InputError: A folder has no sealed token shards, or a file is damaged.
+            ValueError: `folders` is empty, or `rows` is below 1. `weights` or `ranges` do not name exactly the corpora,
+                or `digests` names another one. A weight is not above 0, or the sum of weights is not 1. A range is
+                empty, has a step, or exceeds its corpus. Corpora differ in row length, dtype or tokenizer.
+            InputError: A folder has no sealed token shards, a file is damaged, or an argument has a wrong type
+                (`UsageError`).
             RetryableError: A folder has token shards with a different digest, or was replaced while it was opened.
         """
         if rows is not None and rows < 1:
             raise ValueError(f"rows must be at least 1, got {rows}")
-        # NumPy's integers would have another `digest`.
-        self._arguments = weights, operator.index(seed), None if rows is None else operator.index(rows), ranges
-        self.names = sorted(folders)
+        self._arguments, self.names = (weights, seed, rows, ranges), sorted(folders)
+        if unknown := sorted({*(digests or {})} - {*self.names}):
+            raise ValueError(f"digests must name corpora of {self.names}, got {unknown}")
         self.shards = {name: open_shards(folders[name], (digests or {}).get(name)) for name in self.names}
         check_compatible(self.shards)
         all_rows = {name: range(len(shards)) for name, shards in self.shards.items()}
@@ -101,7 +101,13 @@ class MixtureReader:
                 raise ValueError(f"{argument} must name the corpora {self.names}, got {sorted(mapping)}")
         for name, rows_to_read in self.ranges.items():
             last = len(all_rows[name]) - 1
-            if not rows_to_read or rows_to_read[0] < 0 or rows_to_read[-1] > last or rows_to_read.step != 1:
+            if (
+                not isinstance(rows_to_read, range)
+                or not rows_to_read
+                or rows_to_read[0] < 0
+                or rows_to_read[-1] > last
+                or rows_to_read.step != 1
+            ):
                 raise ValueError(f"range of {name} must be within its rows 0 to {last}, got {rows_to_read}")
         total = sum(map(len, self.ranges.values()))
         shares = {name: Fraction(len(rows_to_read), total) for name, rows_to_read in self.ranges.items()}

@@ -15,6 +15,7 @@ from pipeline_assets.corpus.shards.reader import MixtureReader, check_compatible
 from pipeline_assets.corpus.shards.recipe import SegmentSection, SegmentsRecipe
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
 from pipeline_assets.corpus.weights import apportion
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.data_root import find_data_root
@@ -178,9 +179,11 @@ class TrainingSegments:
         by_name = {segment.name: segment.corpora for segment in self.segments}
         ranges = {corpus: range(*part.rows) for corpus, part in by_name[name].items()}
         folders = {corpus: self.folders[corpus] for corpus in ranges}
-        return MixtureReader(folders, None, seed, ranges=ranges, digests=self.digests)
+        digests = {corpus: self.digests[corpus] for corpus in ranges}
+        return MixtureReader(folders, None, seed, ranges=ranges, digests=digests)
 
 
+@check_arguments
 def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None) -> TrainingSegments:
     """Open the sealed segments in a folder.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, read_pinned_manifest
 from pipeline_assets.corpus.formats.npy_header import NpyHeader, read_npy_header
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent
@@ -125,6 +126,7 @@ class TokenShards:
         return functools.lru_cache(_CACHED_ROW_GROUPS)(read)
 
 
+@check_arguments
 def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
     """Open sealed token shards, and check file sizes and the headers of shard files.
 

@@ -4,6 +4,7 @@ import pickle
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,11 @@ from pipeline_assets.corpus.formats.memmap import (
     open_packed,
 )
 from pipeline_assets.corpus.shards.mixture_order import rank_positions
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, RetryableError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 batching = pytest.importorskip("pipeline_assets.corpus.batching")
+rank_loader = pytest.importorskip("pipeline_assets.corpus.rank_loader")
 
 
 @pytest.fixture
@@ -71,8 +73,12 @@ def test_rows_accept_negative_indices(packed: PackedSet) -> None:
     assert rows[20][0].tolist() == rows[-1][0].tolist() == packed[20].tolist()
     assert int(rows[20][2]) == int(rows[-1][2]) == 20
     for row in (21, -22):
-        with pytest.raises(IndexError, match=f"^row must be below 21, got {row}$"):
+        with pytest.raises(IndexError, match=f"^row must be from -21 to 20, got {row}$"):
             rows[row]
+    for wrong in (None, "3", slice(2), 1.5):
+        for read in (rows, packed):
+            with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+                read[wrong]
 
 
 def test_a_pickled_dataset_reads_the_same_rows(packed: PackedSet) -> None:
@@ -117,10 +123,23 @@ def test_damaged_boundaries_are_refused(
     folder = copy_without(packed.folder, name)
     np.save(folder / name, damage(np.load(packed.folder / name)))
 
-    # torch wraps the error of a worker, and keeps its line.
-    refused = RuntimeError if workers and message is DOES_NOT_FIT else InputError
-    with pytest.raises(refused, match=f"boundaries are damaged: {message}"):
+    with pytest.raises(InputError, match=f"boundaries are damaged: {message}"):
         list(batching.loader(folder, 4, 7, workers=workers))
+
+
+def test_a_spawned_worker_reports_that_the_set_was_replaced(
+    packed: PackedSet, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = batching.loader(packed.folder, 4, 7, workers=1)
+    monkeypatch.setattr(rank_loader, "DataLoader", partial(rank_loader.DataLoader, multiprocessing_context="spawn"))
+    assert len([*loader]) == 6
+
+    other = pack_documents(folder / "other", [*sized_documents("a", [5]), *sized_documents("b", [7])], num_seqs=1)
+    shutil.rmtree(packed.folder)
+    other.folder.rename(packed.folder)
+
+    with pytest.raises(RetryableError, match="the folder was replaced since the set was opened; open the set again"):
+        list(loader)
 
 
 def test_a_set_without_boundaries_and_index_is_refused(packed: PackedSet) -> None:
@@ -189,6 +208,7 @@ def test_an_order_without_rows_is_refused_without_advice(drop_last: bool) -> Non
         ({"batch": 22, "drop_last": True}, "1 rank needs at least 22 rows, got 21: use a smaller batch"),
         ({"seed": -1}, "seed and epoch must be 0 or more, got -1 and 0"),
         ({"epoch": -2}, "seed and epoch must be 0 or more, got 7 and -2"),
+        ({"batch": np.int8(100), "ranks": np.int8(100)}, "100 ranks need at least 100 rows, got 21: use fewer ranks"),
     ],
 )
 def test_too_many_ranks_and_negative_seeds_are_refused(

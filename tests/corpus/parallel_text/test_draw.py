@@ -5,6 +5,7 @@ from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -258,6 +259,22 @@ def test_an_impossible_request_is_refused(
     options = {"filters": None, "duplicates": "keep", **options}
     assert refusal(lambda: sample(files, tmp_path / "s", **options), UsageError) == message
     assert not (tmp_path / "s").exists()
+
+
+def test_wrong_files_and_folders_are_refused(files: list[TranslationFile], tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for wrong in ([str(path)], str(path), [path]):
+        line = refusal(lambda wrong=wrong: sample(wrong, tmp_path / "s"), UsageError)
+        assert line == f"files: must have items of TranslationFile, got {wrong!r}; correct it"
+    assert refusal(lambda: sample([TranslationFile("x.jsonl", lambda: tmp_path / "no")], tmp_path / "s")) == (
+        f"{tmp_path / 'no'}: file not found; correct the place of x.jsonl"
+    )
+    path.write_text("")
+    assert refusal(lambda: sample(files, path), UsageError) == (
+        f"{path}: expected a folder, got a file; choose another folder"
+    )
+    numbers = {"k": np.int64(120), "seed": np.int8(42), "splits": (np.int64(96), 12, np.int16(12))}
+    assert sample(files, tmp_path / "a", **numbers).pairs == sample(files, tmp_path / "b", k=120).pairs
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

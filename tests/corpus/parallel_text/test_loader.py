@@ -201,6 +201,10 @@ def test_impossible_loaders_are_refused(train: PairDataset, cache: Path) -> None
     for wrong in ({"drop_last": "no"}, {"batch": True}, {"batch": 2.5}, {"ranks": "2"}, {"bucket_steps": None}):
         with pytest.raises(ValueError, match="ranks and batch must be integers, and drop_last True or False"):
             Order(**wrong)
+    for wrong_place in (None, slice(2), "3"):
+        for read in (train.uid, train.__getitem__):
+            with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+                read(wrong_place)  # type: ignore[arg-type]
     saved = PairLoader(train, Order(seed=1)).state_dict()
     for other in (PairLoader(train, Order(seed=2)), PairLoader(PairDataset(cache, "val"), Order(seed=1))):
         with pytest.raises(ValueError, match="load a state that this loader saved"):
@@ -281,6 +285,15 @@ def test_a_tiny_transformer_learns_one_batch_by_heart(train: PairDataset) -> Non
             break
 
     assert loss < 0.05
+
+
+def test_small_numpy_integers_of_an_order_do_not_overflow(train: PairDataset) -> None:
+    whole, small = (Order(batch=number(100), ranks=number(2)) for number in (int, np.int8))
+
+    assert [[part.tolist() for part in step] for step in small.steps(train.lengths, 0)] == [
+        [part.tolist() for part in step] for step in whole.steps(train.lengths, 0)
+    ]
+    assert PairLoader(train, small).state_dict() == PairLoader(train, whole).state_dict()
 
 
 @pytest.mark.parametrize("options", [{"batch": 0}, {"batch": -1}, {"bucket_steps": -1}, {"ranks": 0}])

@@ -36,7 +36,8 @@ SPLITS = ("train", "val", "test")
 
 @pytest.fixture(scope="module")
 def fixed(manifest: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return encode(manifest, cache / "spm.model", tmp_path_factory.mktemp("fixed"), seq_len=48)
+    share, folder = np.float64(0.1), tmp_path_factory.mktemp("fixed")  # NumPy's numbers are accepted
+    return encode(manifest, cache / "spm.model", folder, seq_len=np.int64(48), max_unknown_fraction=share)
 
 
 def test_ids_are_canonical_texts_closed_by_an_end_token(manifest: Path, cache: Path) -> None:
@@ -161,6 +162,15 @@ def test_numpy_batches_have_each_pair_once_by_seed_and_epoch(fixed: Path, cache:
     )
 
 
+def test_a_cache_without_an_array_of_a_split_is_damaged(fixed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(fixed, tmp_path / "copy")
+    (folder / "train" / "tokens.npy").unlink()
+
+    line = refusal(lambda: next(numpy_batches(folder, "train", 5, 3)))
+
+    assert line.startswith(f"{folder}: token cache is damaged (") and "train/tokens.npy" in line
+
+
 def test_arguments_of_another_type_are_refused(manifest: Path, fixed: Path) -> None:
     batch = refusal(lambda: numpy_batches(fixed, "train", batch=True, seed=1), UsageError)
     masked = refusal(lambda: numpy_batches(fixed, "train", 8, seed=1, ignore_source="no"), UsageError)  # type: ignore[arg-type]
@@ -168,6 +178,11 @@ def test_arguments_of_another_type_are_refused(manifest: Path, fixed: Path) -> N
     assert batch == "batch: must be an integer, got True; correct it"
     assert masked == "ignore_source: must be True or False, got 'no'; correct it"
     assert refusal(lambda: encode(manifest, None, ""), UsageError) == "out_dir: must not be empty; correct it"
+    assert refusal(lambda: open_cache(""), UsageError) == "folder: must not be empty; correct it"
+    assert refusal(lambda: open_cache(fixed, manifest=""), UsageError) == "manifest: must not be empty; correct it"
+    assert refusal(lambda: encode(manifest, None, manifest), UsageError) == (
+        f"{manifest}: expected a folder, got a file; choose another folder"
+    )
     assert refusal(lambda: encode(manifest.parent, None, fixed / "none")) == (
         f"{manifest.parent}: expected a file, got a folder; pass its manifest.jsonl"
     )

@@ -167,6 +167,11 @@ def test_an_unpickled_reader_reads_the_same_rows(folders: dict[str, Path]) -> No
             r"must be within its rows 0 to 16, got range\(0, 0\)",
         ),
         ({"weights": {"a": 0.6, "b": 0.3, "c": 0.2}}, "weights must sum to 1, got 11/10"),
+        (
+            {"ranges": {"a": (0, 2), "b": range(1), "c": range(1)}},
+            r"range of a must be within its rows 0 to \d+, got \(0, 2\)",
+        ),
+        ({"digests": {"a": None, "d": ""}}, r"digests must name corpora of \['a', 'b', 'c'\], got \['d'\]"),
         ({"rows": -1}, "rows must be at least 1, got -1"),
         ({"folders": {}, "weights": None}, "at least one corpus is required"),
     ],
@@ -228,6 +233,17 @@ def test_numpy_integers_give_the_state_of_python_integers_and_other_types_are_re
 
     saved.seek(0)
     assert torch.load(saved, weights_only=True) == plain.state_dict()
-    for arguments in ("1", 1.0, None):
-        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
-            MixtureReader(folders, WEIGHTS, seed=arguments)
+    for seed in ("1", 1.0, None, True):
+        with pytest.raises(UsageError, match=f"^seed: must be an integer, got {seed!r}; correct it$"):
+            MixtureReader(folders, WEIGHTS, seed=seed)
+    with pytest.raises(UsageError, match=r"^folder: must not be empty; correct it$"):
+        MixtureReader(folders | {"a": ""}, WEIGHTS, seed=1)
+
+
+def test_small_numpy_integers_do_not_overflow(folders: dict[str, Path]) -> None:
+    reader = MixtureReader(folders, WEIGHTS, seed=1, rows=40)
+
+    steps = [[rows.tolist() for rows in reader.batches(number(8), step=number(20))] for number in (int, np.int8)]
+
+    assert steps == [[], []]
+    assert len([*reader.batches(np.int8(100))]) == 1
