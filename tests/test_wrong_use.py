@@ -169,7 +169,7 @@ def test_a_usage_error_names_the_help_of_its_command(
         *(
             (
                 f"tokenizer check {{vocabulary}} --expected-sha256 {word}",
-                f"{word}: not a sha256; pass 64 hex digits, or omit it for the shipped file",
+                f"{word}: not a sha256; pass 64 lower-case hex digits, or omit it for the shipped file",
             )
             for word in ("446a9538", "ab" * 33, "AB" * 32, f"sha256:{VOCABULARY_SHA256}")
         ),

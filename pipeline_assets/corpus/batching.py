@@ -228,7 +228,7 @@ class PairLoader(RankLoader[Batch]):
         workers: Number of processes that read ahead; batches do not depend on it.
 
     Raises:
-        ValueError: `mask` or `rank` is invalid, or `ignore_source` is set although items have only one side.
+        ValueError: `mask`, `rank` or `workers` is invalid, or `ignore_source` is set although items have only one side.
         InputError: A pair has more tokens than `seq_len`.
         UsageError: An argument has a wrong type.
     """

@@ -35,6 +35,9 @@ class RankLoader(Generic[B]):
         build_batch: Function that builds a batch from combined rows and their row numbers, in this process.
         workers: Number of processes that read ahead; 0 reads in this process.
         epoch, step: Epoch of the first iteration, and number of its batches to skip.
+
+    Raises:
+        ValueError: `workers` is negative.
     """
 
     def __init__(
@@ -48,6 +51,8 @@ class RankLoader(Generic[B]):
         epoch: int = 0,
         step: int = 0,
     ) -> None:
+        if workers < 0:
+            raise ValueError(f"workers must be >= 0, got {workers}")
         self._reader, self._plan_epoch, self._collate = reader, functools.lru_cache(1)(plan_epoch), collate
         self._plan_inputs, self._build_batch, self._workers = dict(plan_inputs), build_batch, workers
         self._epoch, self._step = epoch, step

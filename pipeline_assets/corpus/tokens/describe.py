@@ -33,7 +33,7 @@ def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, A
     `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
     """
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
-        raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits")
+        raise UsageError("not a sha256", expected_sha256, "pass 64 lower-case hex digits")
     actual = hashlib.sha256(path.read_bytes()).hexdigest()
     pieces = parse_sentencepiece(read_pinned(path, expected_sha256 or actual, "correct the path"), path)
     model = SentencePieceModel(pieces, pieces.eos_id())
@@ -63,7 +63,7 @@ _PROBE_TEXTS = [
 def describe_o200k(path: Path, expected_sha256: str) -> dict[str, Any]:
     """Describe an o200k Harmony rank file; InputError for a wrong hash, rank or id."""
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
-        raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")
+        raise UsageError("not a sha256", expected_sha256, "pass 64 lower-case hex digits, or omit it for the shipped file")
     encoder = o200k_harmony.load_encoder(expected_sha256, path)
     ranks = len(o200k_vocabulary.read_ranks(path))
     if ranks != o200k_vocabulary.NUM_RANKS:

@@ -206,12 +206,13 @@ def test_an_order_without_rows_is_refused_without_advice(drop_last: bool) -> Non
             "2 ranks need at least 22 rows, got 21: use fewer ranks, or a smaller batch",
         ),
         ({"batch": 22, "drop_last": True}, "1 rank needs at least 22 rows, got 21: use a smaller batch"),
+        ({"workers": -1}, "workers must be >= 0, got -1"),
         ({"seed": -1}, "seed and epoch must be 0 or more, got -1 and 0"),
         ({"epoch": -2}, "seed and epoch must be 0 or more, got 7 and -2"),
         ({"batch": np.int8(100), "ranks": np.int8(100)}, "100 ranks need at least 100 rows, got 21: use fewer ranks"),
     ],
 )
-def test_too_many_ranks_and_negative_seeds_are_refused(
+def test_too_many_ranks_and_negative_numbers_are_refused(
     settings: dict[str, int], message: str, packed: PackedSet
 ) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
