@@ -202,7 +202,7 @@ def init(
         is_root_inside = patterns == [_ALL_FILES] and top in root.parents
         exclude = (glob.escape(str(root.relative_to(top))),) if is_root_inside else ()
         listed = SourceFolder(folder, tuple(patterns), exclude)
-        sections, messages = draft_sources(listed, _source_name(folder.name) or name)
+        sections, messages = draft_sources(listed, _source_name(folder.name) or name, data)
         drafts += sections
         for file in matching_names(folder, patterns) if len(input) > 1 else ():
             reader = readers.setdefault(os.path.realpath(folder / file), pattern)

@@ -11,7 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline_assets.corpus.nemotron.splits import split_from_file_name
@@ -70,11 +70,12 @@ class SectionDraft:
     guess_message: str = ""
 
 
-def draft_sources(folder: SourceFolder, source_name: str) -> tuple[list[SectionDraft], list[str]]:
+def draft_sources(folder: SourceFolder, source_name: str, root: Path) -> tuple[list[SectionDraft], list[str]]:
     """Draft sections for a folder's files; raise UsageError if none can be read.
 
     The first source of local files is called `source_name`, further ones `<source_name>-<text column>`. A source of
-    Stack Exchange is named after its host, and a source of Wikipedia pages is called `wikipedia`.
+    Stack Exchange is named after its host, and a source of Wikipedia pages is called `wikipedia`. Commands in messages
+    write to the data root `root`.
 
     Returns:
         The drafts, and messages about files that no draft reads, about links, and about files with equal contents.
@@ -96,7 +97,7 @@ def draft_sources(folder: SourceFolder, source_name: str) -> tuple[list[SectionD
         else:
             files[_source_kind(file)].append(file)
     drafted: dict[str, Iterable[SectionDraft]] = {
-        "local": [*_draft_local(folder, files["local"], source_name, left_out)],
+        "local": [*_draft_local(folder, files["local"], source_name, root, left_out)],
         "stackexchange": [*_draft_sites(files["stackexchange"], left_out)],
         "wikipedia": _draft_wikipedia(folder, files["wikipedia"]),
     }
@@ -165,7 +166,7 @@ def _draft_wikipedia(folder: SourceFolder, page_files: Sequence[SourceFile]) -> 
 
 
 def _draft_local(
-    folder: SourceFolder, files: Sequence[SourceFile], source_name: str, left_out: LeftOutFiles
+    folder: SourceFolder, files: Sequence[SourceFile], source_name: str, root: Path, left_out: LeftOutFiles
 ) -> Iterator[SectionDraft]:
     """Draft a section per text column; the first also gets all files without columns."""
     by_column: dict[str, list[SourceFile]] = {}
@@ -182,7 +183,7 @@ def _draft_local(
                 texts.append(file)
             else:
                 rows = read_first_rows(file)
-                column = _text_column(rows, file)
+                column = _text_column(rows, file, root)
                 by_column.setdefault(column, []).append(file)
                 columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
                 ids.setdefault(column, set()).update(_ids_with_text_hashes(rows, column))
@@ -241,7 +242,7 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
     return message
 
 
-def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
+def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile, root: Path) -> str:
     """Return the column with a usual name for text, else the column with most letters.
 
     A column in a nested object is returned as a path, such as `body.text`. Raise InputError if no column has a usual
@@ -262,9 +263,9 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
         return column
     if turns is not None:
         options = ["--dataset", str(file.path.parent), "--split", split_from_file_name(file.name)]
+        options += ["--domain", "chat_if", "--out-dir", str(root)]
         command = shlex.join(["corpusmill", "nemotron", "normalize", *options])
-        what = f"conversations in `{turns}`; read them with: {command} --domain chat_if --out-dir data"
-        raise InputError(what, file.path, "")
+        raise InputError(f"conversations in `{turns}`; read them with: {command}", file.path, "")
     if not any(letters.values()):
         scope = f" in the first {SAMPLE_SIZE} rows" if len(rows) == SAMPLE_SIZE else ""
         raise InputError(f"no column contains text{scope}", file.path, "")

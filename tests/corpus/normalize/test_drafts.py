@@ -15,7 +15,7 @@ def test_digits_of_a_longer_number_in_a_path_are_not_a_dump_date(tmp_path: Path)
     pages.mkdir(parents=True)
     (pages / "wiki_00").write_text('<doc id="1" url="?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n')
 
-    [draft], _ = draft_sources(SourceFolder(pages.parent, ("**/*",)), "pages")
+    [draft], _ = draft_sources(SourceFolder(pages.parent, ("**/*",)), "pages", tmp_path)
 
     assert ("dump_date" in draft.content, draft.content["license_tag"]) == (False, "cc-by-sa-4.0")
 
@@ -33,7 +33,7 @@ def test_a_licence_column_needs_text_values(second: dict[str, object], columns: 
     rows = ({"text": "Soil is soil.", "license": "MIT"}, {"text": "Mud is mud."} | second)
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    [draft], _ = draft_sources(SourceFolder(tmp_path, ("**/*",)), "rows")
+    [draft], _ = draft_sources(SourceFolder(tmp_path, ("**/*",)), "rows", tmp_path)
 
     assert draft.content["columns"] == columns
     assert ("licences that are no text, such as lists, are unknown" in draft.notes["columns"]) == (len(columns) == 2)
@@ -44,7 +44,7 @@ def test_json_lines_of_another_wiki_are_a_local_source(site: str, kind: str, tmp
     page = {"id": "1", "url": f"https://en.{site}.org/wiki?curid=1", "title": "Soil", "text": "Soil is soil."}
     (tmp_path / "wiki_00.jsonl").write_text(json.dumps(page) + "\n")
 
-    [draft], _ = draft_sources(SourceFolder(tmp_path, ("**/*",)), "pages")
+    [draft], _ = draft_sources(SourceFolder(tmp_path, ("**/*",)), "pages", tmp_path)
 
     assert draft.content["kind"] == kind
 
