@@ -129,6 +129,8 @@ def _combine_receipts(receipts: Sequence[Receipt], decisions: Mapping[str, int])
 
 
 _DOCUMENT_CONTENTS = "documents (normalized, filtered, deduplicated, …)"
+_CONVERSATION_CONTENTS = "nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets)"
+PLAIN_CONTENTS: Final = f"{_DOCUMENT_CONTENTS} or {_CONVERSATION_CONTENTS}"
 _TOKENIZER_OPTIONS = frozenset({"tokenizer", "end_of_document", "max_unknown_fraction"})
 _OLMO_USAGE = """\
 ids = TokenizerConfig(vocab_size={vocabulary_size}, eos_token_id={end_of_document}, pad_token_id={end_of_document})
@@ -152,7 +154,7 @@ FORMATS: Final = {
     "messages": TrainerFormat(
         _write_messages,
         ConversationRows,
-        "nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets)",
+        _CONVERSATION_CONTENTS,
         frozenset(),
         'tokenizer.apply_chat_template(rows[0]["messages"], tools=json.loads(rows[0]["tools"] or "[]"))',
     ),

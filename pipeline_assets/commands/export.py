@@ -17,7 +17,7 @@ from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, for
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS
-from pipeline_assets.spine.artifact import Artifact, check_record_path
+from pipeline_assets.spine.artifact import Artifact, check_record_path, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Lineage
@@ -64,7 +64,6 @@ def export(
     """
     from pipeline_assets.build.rows.export import export as export_rows
     from pipeline_assets.build.rows.export import raise_if_exists
-    from pipeline_assets.build.rows.row_stores import open_rows
 
     values = {
         "tokenizer": tokenizer,
@@ -77,7 +76,7 @@ def export(
     require_manifest(folder)
     out = Path(os.path.normpath(out))
     resolve_output_folder(out)  # raises if it is inside an artifact
-    store, run = open_rows(folder, SYSTEMS.kinds, Lineage(root)), Run.from_settings(root, os.environ)
+    store, run = _open_rows(folder, root, to), Run.from_settings(root, os.environ)
     warn_of_listed_rows(folder, root)
     if to in ("parquet", "jsonl", "hf"):
         _raise_if_unused(to, options, frozenset())
@@ -116,18 +115,29 @@ def _warn_of_repeated_rows(artifact: Artifact, row_count: int) -> None:
         echo(f"warning: {what}; each pool or subset has its own folder in {artifact.folder}", err=True)
 
 
-def _export_target(store: "RowStore", export_format: str, output_folder: Path, options: dict[str, Any]) -> "Target":
-    """Return an export's target; raise UsageError for unsuitable rows or options."""
+def _open_rows(folder: Path, root: Path, export_format: str) -> "RowStore":
+    """Open the rows of a folder; raise UsageError if the format does not take them."""
     from pipeline_assets.build.rows.file_rows import FileRows
+    from pipeline_assets.build.rows.row_stores import row_store_for
+    from pipeline_assets.build.trainer_exports import FORMATS, PLAIN_CONTENTS
+
+    artifact, form = open_artifact(folder), FORMATS.get(export_format)
+    store = row_store_for(artifact, SYSTEMS.kinds, Lineage(root))
+    if isinstance(store, FileRows if form is None else form.row_store_class):
+        return store
+    formats = [name for name, other in FORMATS.items() if isinstance(store, other.row_store_class)]
+    fitting = " or ".join(f"--to {name}" for name in (*_PLAIN_FORMATS, *formats) if isinstance(store, FileRows))
+    fix = "choose such a folder" + (f", or for this one {fitting}" if fitting else "")
+    contents = PLAIN_CONTENTS if form is None else form.contents
+    raise UsageError(f"--to {export_format} takes {contents}, got {artifact.manifest.kind}", folder, fix)
+
+
+def _export_target(store: "RowStore", export_format: str, output_folder: Path, options: dict[str, Any]) -> "Target":
+    """Return an export's target; raise UsageError for unsuitable options."""
     from pipeline_assets.build.trainer_exports import FORMATS, KINDS
     from pipeline_assets.corpus.packing.recipe import TokenizerPath
 
-    form, kind, source = FORMATS[export_format], store.artifact.manifest.kind, store.artifact.folder
-    if not isinstance(store, form.row_store_class):
-        formats = [name for name, other in FORMATS.items() if isinstance(store, other.row_store_class)]
-        fitting = " or ".join(f"--to {name}" for name in (*_PLAIN_FORMATS, *formats) if isinstance(store, FileRows))
-        fix = "choose such a folder" + (f", or for this one {fitting}" if fitting else "")
-        raise UsageError(f"--to {export_format} takes {form.contents}, got {kind}", source, fix)
+    form, source = FORMATS[export_format], store.artifact.folder
     _raise_if_unused(export_format, options, form.options)
     row_length = {"seq_len": options.get("seq_len", 4096)} if export_format == "sft" else {}
     content: dict[str, Any] = {"to": export_format, **row_length}

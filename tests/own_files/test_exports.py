@@ -50,5 +50,9 @@ def test_exports_have_equal_bytes_and_replace_nothing(built: Path, corpusmill: C
 
     assert first == second
     assert "folder already exists" in refused(corpusmill("export", folder, "--out", tmp_path / "one"))
-    tokens = built / "stage_a" / "mine" / "packed" / "mine"
-    assert "expected rows of text, got" in refused(corpusmill("export", tokens, "--out", tmp_path / "three"))
+    takes = "--to hf takes documents (normalized, filtered, deduplicated, …) or nemotron rows "
+    takes += "(normalized_shards, deduplicated, candidate_pools, training_subsets)"
+    for kind in ("packed", "report"):
+        other = built / "stage_a" / "mine" / kind / "mine"
+        line = f"{other}: {takes}, got stage_a/{kind}; choose such a folder"
+        assert refused(corpusmill("export", other, "--to", "hf", "--out", tmp_path / "three")) == line

@@ -60,6 +60,13 @@ def test_an_exported_copy_is_not_accepted_as_the_artifact(corpus: Path, corpusmi
             "{split}: --to nanochat takes documents (normalized, filtered, deduplicated, …), "
             "got healing/megatron_split; choose such a folder",
         ),
+        (
+            "splits",
+            "--to messages",
+            "{splits}: --to messages takes nemotron rows "
+            "(normalized_shards, deduplicated, candidate_pools, training_subsets), got healing/megatron_dataset; "
+            "choose such a folder",
+        ),
         *(
             (
                 "corpus",
@@ -114,8 +121,8 @@ def test_wrong_use_is_reported_in_one_line(
 ) -> None:
     save_tokenizer(tmp_path, ("<|end|>",))
     split = demo_root / "megatron" / "healing_text_v1" / "train"
-    places = {"corpus": corpus, "subsets": subsets.folder, "split": split, "here": tmp_path}
-    data = {"corpus": [], "subsets": ["--data", tmp_path], "split": ["--data", demo_root]}[source]
+    places = {"corpus": corpus, "subsets": subsets.folder, "split": split, "splits": split.parent, "here": tmp_path}
+    data = {"subsets": ["--data", tmp_path]}.get(source, [])
 
     result = corpusmill("export", places[source], *options.format(**places).split(), *data, "--out", tmp_path / "out")
 

@@ -139,7 +139,7 @@ class RowStore(ABC):
 
     def table_shards(self) -> list[TableShard]:
         """Return the shards of text rows; UsageError if the rows are tokens or pairs."""
-        fix = "choose documents (normalized, filtered, deduplicated, …) or normalised rows"
+        fix = "choose documents (normalized, filtered, deduplicated, …) or nemotron rows"
         raise UsageError(f"expected rows of text, got {self.artifact.manifest.kind}", self.artifact.folder, fix)
 
 
