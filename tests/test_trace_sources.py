@@ -182,7 +182,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
 
     folders = ("notes", *(f"sites/{site}" for site in SITES), "wikipedia")
     known = ", ".join([*(f"{sources}/{folder}" for folder in folders), f"maker/pages@{read_commit(stage_a_root)}"])
-    assert refused(unknown, 1) == (
+    assert refused(unknown) == (
         f"/nowhere/x.jsonl: no source below {stage_a_root} lists this file; known sources: {known}"
     )
     for args, line in cases:

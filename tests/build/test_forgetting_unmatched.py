@@ -11,7 +11,7 @@ from stage_a_build import local_source, parse_recipe
 from subset_pools import build_subsets, scored, talk
 
 from pipeline_assets.commands.forget import forget
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 
@@ -96,7 +96,7 @@ def test_ids_are_lines_without_byte_order_mark_and_space(tmp_path: Path) -> None
 def test_unknown_source_is_refused_with_five_known_sources(tmp_path: Path) -> None:
     root, _ = built_sources(tmp_path, *"abcdefg")
 
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(UsageError) as refused:
         forget(source=["/nowhere/x.jsonl#3"], data=root)
 
     known = ", ".join(str(tmp_path / "in/sources" / name) for name in "abcde")

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.readers.row_positions import has_numbered_rows
 from pipeline_assets.corpus.readers.source_folder import input_folder_path
 from pipeline_assets.spine.artifact import Artifact, open_artifact
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.rejects import Reject
 
@@ -32,8 +32,8 @@ class FollowedRow:
 def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedRow]:
     """Follow a source row into all artifacts that are derived from its file.
 
-    Raise InputError if no source lists the file, if no corpus was built from the file (scored pools are not corpora),
-    or if an artifact is damaged.
+    Raise UsageError if no source lists the file, and InputError if no corpus was built from the file (scored pools are
+    not corpora), or if an artifact is damaged.
     """
     lineage = stores.lineage
     if lineage.manifest_errors:
@@ -58,7 +58,7 @@ def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedR
     names = sorted({source_name(listing.manifest, lineage.root) for listing in listings})
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     fix = f"known sources: {', '.join(names[:5])}{more}" if names else "pass the data root of a build with --data"
-    raise InputError(f"no source below {lineage.root} lists this file", source_row.file, fix)
+    raise UsageError(f"no source below {lineage.root} lists this file", source_row.file, fix)
 
 
 def source_files(lineage: Lineage) -> Iterator[Path]:
