@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_results import Corpusmill, Started
-from demo_variants import V1, write_recipe
+from demo_variants import V1, find_snapshot, write_recipe
 from forgery import flip, forge, reseal
 from paused_runs import pause_at, wait_for
 from stage_a_build import build, notes_recipe, step
@@ -112,6 +112,22 @@ def test_a_damaged_sealed_file_is_reported_and_the_printed_fix_repairs_it(
     assert read_digest(valid) == digest
     assert corpusmill("verify", root / V1, "--upstream").returncode == 0
     assert corpusmill("status", "--data", root).returncode == 0
+
+
+def test_a_damaged_input_is_named_and_its_repair_lets_the_same_command_continue(
+    corpusmill: Corpusmill, root: Path
+) -> None:
+    train, shard = root / V1 / "train", find_snapshot(root) / "shards" / "00000.jsonl.zst"
+    flip(shard)
+    stopped = corpusmill("rebuild", train, env=INLINE)
+    flip(shard)
+
+    unfinished = list_rebuilds(root)
+    continued = corpusmill("rebuild", train, env=INLINE)
+
+    assert (stopped.returncode, stopped.stdout, f"corpusmill: {shard}: " in stopped.stderr) == (1, "", True)
+    assert unfinished[-1:] == [f"healing_text_v1-train-{read_digest(train)[7:19]}.unfinished"]
+    assert (continued.returncode, list_rebuilds(root)) == (0, [])
 
 
 def test_sources_inside_the_data_root_move_with_it(corpusmill: Corpusmill, notes_root: Path) -> None:
