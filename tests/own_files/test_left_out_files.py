@@ -59,10 +59,10 @@ def test_init_explains_omitted_files_and_reports_links_and_copies(corpusmill: Co
     (tmp_path / "other" / "d.txt").write_text("Another text.")
     (folder / "linked").symlink_to(tmp_path / "other")
 
-    init = corpusmill("init", "odd", "--input", folder, "--data", tmp_path / "a root")
+    init = corpusmill("init", "odd", "--input", folder, "--data", tmp_path / "a FILE")
 
     normalize = f"corpusmill nemotron normalize --dataset {folder} --split chat"
-    chat = f"{normalize} --domain chat_if --out-dir '{tmp_path / 'a root'}'"
+    chat = f"{normalize} --domain chat_if --out-dir '{tmp_path / 'a FILE'}'"
     assert init.stderr.replace(f"{folder}: ", "").splitlines() == [
         "left out: 2 hidden files: .env, .git/ (files and folders whose names begin with a dot are not read)",
         "left out: -old.zip (unpack it: unzip ./-old.zip)",
@@ -85,7 +85,7 @@ def test_init_explains_omitted_files_and_reports_links_and_copies(corpusmill: Co
         "links are followed: link.html, linked/d.txt",
         "copies, which `dedup` drops: b.txt equals a.txt, link.html equals a.txt",
     ]
-    first, other = yaml.safe_load((tmp_path / "a root" / "recipes" / "odd.yaml").read_text())["sources"]
+    first, other = yaml.safe_load((tmp_path / "a FILE" / "recipes" / "odd.yaml").read_text())["sources"]
     assert (first["source"], first["files"]) == ("odd", ["**/*.csv", "**/*.html", "**/*.txt"])
     assert first["exclude"] == ["latin 1.txt", "nul.txt", "utf16.txt", "utf32.txt"]
     assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})

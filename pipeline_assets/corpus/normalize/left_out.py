@@ -18,14 +18,15 @@ from pipeline_assets.spine.files import file_sha256
 
 _HEAD_BYTES = 1 << 16
 _MAX_NAMES = 5
+_NAME = "\0"  # in a reason, stands for the name of the file; no path contains it
 _OFFICE_COMMAND = "convert it: soffice --headless --convert-to"
 _CONVERSIONS = {
-    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE_COMMAND} docx FILE"),
-    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE_COMMAND} csv FILE"),
-    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE_COMMAND} pdf FILE"),
-    ".epub": "convert it: pandoc FILE --output FILE.html",
-    **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), "unpack it: tar -xf FILE"),
-    ".zip": "unpack it: unzip FILE",
+    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE_COMMAND} docx {_NAME}"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE_COMMAND} csv {_NAME}"),
+    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE_COMMAND} pdf {_NAME}"),
+    ".epub": f"convert it: pandoc {_NAME} --output {_NAME}.html",
+    **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), f"unpack it: tar -xf {_NAME}"),
+    ".zip": f"unpack it: unzip {_NAME}",
 }
 LeftOutFiles = defaultdict[tuple[str, str], list[str]]
 """Names of the files that a draft leaves out, by suffix and reason."""
@@ -42,11 +43,11 @@ def leave_out(file: SourceFile, reason: str, left_out: LeftOutFiles) -> None:
 def describe_left_out(left_out: LeftOutFiles) -> list[str]:
     """Return a line for each suffix and reason, with up to five file names.
 
-    If a line is about a single file, `FILE` in its reason is replaced by the name of the file.
+    Commands in a reason name the file, or `FILE` for several files.
     """
     return [
         f"{_format_names(names, f'{suffix} files'.strip())} "
-        f"({reason.replace('FILE', _quote_file_name(names[0]) if len(names) == 1 else 'FILE')})"
+        f"({reason.replace(_NAME, _quote_file_name(names[0]) if len(names) == 1 else 'FILE')})"
         for (suffix, reason), names in left_out.items()
     ]
 
@@ -82,7 +83,7 @@ def unreadable_reason(file: SourceFile) -> str | None:
 
 
 def _encoding_fault(head: bytes, suffix: str) -> str | None:
-    output = f"-t UTF-8 FILE -o FILE.utf8{suffix}"
+    output = f"-t UTF-8 {_NAME} -o {_NAME}.utf8{suffix}"
     if head.startswith(UTF16_MARKS):
         encoding = "UTF-32" if head.startswith(codecs.BOM_UTF32_LE) else "UTF-16"
         return f"{encoding}; convert it: iconv -f {encoding} {output}"
@@ -93,7 +94,7 @@ def _encoding_fault(head: bytes, suffix: str) -> str | None:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
     except UnicodeDecodeError:
         return f"not UTF-8; convert it, such as: iconv -f WINDOWS-1252 {output}"
-    return f"NUL characters; remove them: tr -d '\\000' < FILE > FILE.text{suffix}" if nul_characters else None
+    return f"NUL characters; remove them: tr -d '\\000' < {_NAME} > {_NAME}.text{suffix}" if nul_characters else None
 
 
 def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
