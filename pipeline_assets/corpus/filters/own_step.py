@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import pydantic
 
 from pipeline_assets.spine.changed_keys import changed_keys
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.key_types import Share, text_rule
 from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.recipe_validation import FOLDER_KEY
@@ -69,23 +69,18 @@ class PythonStep(RecipeSection):
         file, function = content.get("file"), content.get("function")
         if not isinstance(file, str) or not isinstance(function, str) or Path(file).name != file:
             return content  # the rules of these keys report it
-        try:
-            code = _STEP_FILE.read_raw(folder / file).decode()
-        except FileNotFoundError:
-            raise UsageError("file not found", folder / file, "write it there, or correct `file`") from None
-        except UnicodeDecodeError as error:
-            raise UsageError(f"not UTF-8 (byte {error.start})", folder / file, "save it as UTF-8") from None
         function = unicodedata.normalize("NFKC", function)  # as Python reads names
-        names = [node.name for node in _parse(code, file).body if isinstance(node, ast.FunctionDef)]
-        if function not in names:
-            what = f"function {function} not found; the functions are {', '.join(names) or 'none'}"
-            fix = "define it by `def` at the top level of the file, or correct `function`"
-            raise UsageError(what, folder / file, fix)
-        return {**content, "function": function, "code": code, "pins": _find_pins(code, file)}
+        try:
+            code = _read_code(folder / file, function)
+            return {**content, "function": function, "code": code, "pins": _find_pins(code, folder / file)}
+        except RetryableError:
+            raise
+        except InputError as error:
+            raise ValueError(str(error)) from None  # reported with the other errors of the recipe
 
     def check_pins(self) -> None:
         """Raise UsageError if Python or an installed package is not the pinned version."""
-        changes = changed_keys(self.pins, _find_pins(self.code, self.file))
+        changes = changed_keys(self.pins, _find_pins(self.code, Path(self.file)))
         if changes:
             what = f"packages changed ({', '.join(f'{name}: {change}' for name, change in changes.items())})"
             raise UsageError(what, self.file, "install the pinned versions, or run its recipe again with --replace")
@@ -101,30 +96,49 @@ def step_file_names(recipe: object) -> Iterator[str]:
         yield from step_file_names(value)
 
 
-def _parse(code: str, file_name: str) -> ast.Module:
+def _read_code(path: Path, function: str) -> str:
+    """Return the text of a step's file; InputError if it does not define the function."""
     try:
-        return ast.parse(code.removeprefix("\ufeff"), file_name)
+        code = _STEP_FILE.read_raw(path).decode()
+    except FileNotFoundError:
+        raise UsageError("file not found", path, "write it there, or correct `file`") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not UTF-8 (byte {error.start})", path, "save it as UTF-8") from None
+    names = [node.name for node in _parse(code, path).body if isinstance(node, ast.FunctionDef)]
+    if function not in names:
+        what = f"function {function} not found; the functions are {', '.join(names) or 'none'}"
+        raise UsageError(what, path, "define it by `def` at the top level of the file, or correct `function`")
+    return code
+
+
+def _parse(code: str, path: Path) -> ast.Module:
+    try:
+        return ast.parse(code.removeprefix("\ufeff"), path)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two if nested too deeply
-        location = f"{file_name}:{getattr(error, 'lineno', None) or 1}"
+        location = f"{path}:{getattr(error, 'lineno', None) or 1}"
         what = f"not valid Python ({getattr(error, 'msg', str(error) or 'nested too deeply')})"
         raise UsageError(what, location, "correct that line") from None
 
 
-def _find_pins(code: str, file_name: str) -> dict[str, str]:
+def _find_pins(code: str, path: Path) -> dict[str, str]:
     """Return the pins of a file: its sha256, and the versions of Python and packages.
 
     An installed package is pinned if the file imports it, or if a pinned package requires it. Raise UsageError if the
-    file imports a module that is neither in the standard library nor in an installed package.
+    file imports modules that are neither in the standard library nor in an installed package; it names all of them.
     """
-    python, needed = "{}.{}".format(*sys.version_info), list[str]()
-    pins = {file_name: hashlib.sha256(code.encode()).hexdigest(), "python": python}
-    for node in ast.walk(_parse(code, file_name)):
+    python, needed, missing = "{}.{}".format(*sys.version_info), list[str](), list[tuple[int, str]]()
+    pins = {path.name: hashlib.sha256(code.encode()).hexdigest(), "python": python}
+    for node in ast.walk(_parse(code, path)):
         if isinstance(node, ast.ImportFrom):
             modules = ["." * node.level + (node.module or "")]
         else:
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for root in {module.partition(".")[0] for module in modules} - sys.stdlib_module_names:
-            needed += _packages_providing(root, f"{file_name}:{getattr(node, 'lineno', 1)}")
+            needed += (packages := _packages_providing(root))
+            missing += [] if packages else [(getattr(node, "lineno", 1), root or "a relative import")]
+    if missing:
+        what = f"no installed package provides {', '.join(sorted({module for _, module in missing}))}"
+        raise UsageError(what, f"{path}:{min(missing)[0]}", "install one that does, or put the code into this file")
     while needed:
         package = _find_distribution(needed.pop())
         name = "" if package is None else package.metadata["Name"].lower().replace("_", "-")
@@ -135,18 +149,15 @@ def _find_pins(code: str, file_name: str) -> dict[str, str]:
     return dict(sorted(pins.items()))
 
 
-def _packages_providing(module: str, location: str) -> list[str]:
-    """Return the installed packages that provide a module; UsageError if none does."""
+def _packages_providing(module: str) -> list[str]:
+    """Return the installed packages that provide a module."""
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):  # such as a relative import
         spec = None
     locations = [] if spec is None else [*(spec.submodule_search_locations or ()), str(spec.origin)]
     packages = [module] if _find_distribution(module) is not None else _packages_by_module().get(module, [])
-    if not packages or not any(_PACKAGE_FOLDERS & {*Path(origin).parts} for origin in locations):
-        what = f"{module or 'a relative import'} is not an installed package"
-        raise UsageError(what, location, "install it, or put its code into this file")
-    return packages
+    return packages if any(_PACKAGE_FOLDERS & {*Path(origin).parts} for origin in locations) else []
 
 
 def _find_distribution(package: str) -> metadata.Distribution | None:

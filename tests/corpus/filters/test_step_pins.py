@@ -22,6 +22,7 @@ from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
@@ -32,17 +33,17 @@ from pipeline_assets.systems.stage_a import StageARecipe
     ("code", "python", "message"),
     [
         (
-            "import helper\n" + KEEP,
+            "import re, nopack, helper\nfrom other3 import x, helper\n" + KEEP,
             {},
-            "my_filter.py:1: helper is not an installed package; install it, or put its code",
+            "{file}:1: no installed package provides helper, nopack, other3; install one that does, or put the code",
         ),
         (
             "if 1:\n    from .helper import x\n" + KEEP,
             {},
-            "my_filter.py:2: a relative import is not an installed package;",
+            "{file}:2: no installed package provides a relative import;",
         ),
-        ("def keep(document)\n    pass\n", {}, "my_filter.py:1: not valid Python (expected ':'); correct that line"),
-        (f"x = {'-' * 30_000}1\n", {}, "my_filter.py:1: not valid Python (nested too deeply); correct that line"),
+        ("def keep(document)\n    pass\n", {}, "{file}:1: not valid Python (expected ':'); correct that line"),
+        (f"x = {'-' * 30_000}1\n", {}, "{file}:1: not valid Python (nested too deeply); correct that line"),
         (
             "def other(document): ...\n",
             {},
@@ -65,7 +66,29 @@ def test_invalid_step_is_refused_when_its_recipe_is_read(
 ) -> None:
     path = write_step(tmp_path, code, ["a"], **python)
 
-    assert message in refusal(lambda: StageARecipe.read(path))
+    refused = refusal(lambda: StageARecipe.read(path), UsageError)
+    assert message.replace("{file}", str(path.parent / "my_filter.py")) in refused
+    assert refused.startswith(f"{path}:") and "`sources.0.filters.python" in refused
+
+
+def test_wrong_step_file_is_reported_with_the_other_errors_of_its_recipe(tmp_path: Path) -> None:
+    path = write_step(tmp_path, KEEP, ["a"], filters={"length": {"min_words": -1}})
+    path.write_text(path.read_text() + "foo: 1\n")
+    (path.parent / "my_filter.py").unlink()
+
+    with pytest.raises(UsageError) as refused:
+        StageARecipe.read(path)
+
+    step = f"`sources.0.filters.python`: {path.parent}/my_filter.py: file not found; write it there, or correct `file`"
+    lines = {line.strip(): number for number, line in enumerate(path.read_text().splitlines(), 1)}
+    assert [str(error) for error in (refused.value, *refused.value.others)] == [
+        f"{path}:{lines['min_words: -1']}: `sources.0.filters.length.min_words` must be >= 0, got -1; "
+        "correct the value",
+        f"{path}:{lines['python:']}: {step}",
+        f"{path}:{lines['foo: 1']}: unknown key `foo`; "
+        "remove it; known keys: decontamination, dedup, max_removed, name, outputs, pack, refuse_licences, seen, "
+        "shard_text_bytes, sources, system, tokenizer",
+    ]
 
 
 def test_a_file_may_have_a_byte_order_mark_and_must_be_utf8(tmp_path: Path) -> None:
