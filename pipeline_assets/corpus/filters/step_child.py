@@ -1,7 +1,7 @@
 """Process that runs the function of a custom step on one document after another.
 
-An audit hook refuses sockets, subprocesses and writes, and allows reads only in the folders of Python and of the
-system. If the kernel allows it, the process has a network namespace of its own. Hook and namespace guard against
+An audit hook refuses sockets, subprocesses and writes, and allows reads only of the files of Python, of packages and of
+the system. If the kernel allows it, the process has a network namespace of its own. Hook and namespace guard against
 accidents; they are not a sandbox.
 """
 
@@ -34,7 +34,9 @@ _MEMORY_ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between processes
 _MAX_MESSAGE_CHARACTERS = 200  # maximum length of a message
 _CLONE_NEWUSER, _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x10000000, 0x40000000, 1
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_SYSTEM_FOLDERS = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/")
+_SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib64/", "/proc/", "/sys/", "/dev/")
+# Files of /etc that libraries read: `dateutil`, `tzlocal`, `platform` and `mimetypes`.
+_SYSTEM_FILES = re.compile(r"/etc/(localtime|timezone|os-release|(.*/)?mime\.types)")
 _REFUSED_EVENTS = re.compile(
     r"(socket|subprocess|shutil|pty|sqlite3)\.|os\.(system|exec|fork|forkpty|posix_spawn|spawn|kill|killpg|remove"
     r"|rename|rmdir|mkdir|link|symlink|truncate|chmod|chown|utime)$"
@@ -160,8 +162,10 @@ def _isolate(parent_pid: int, memory_mib: int) -> None:
             refuse(event)
         if event == "open" and not isinstance(arguments[0], int):
             path, flags = os.path.abspath(os.fsdecode(arguments[0])), arguments[2]
-            if path != os.devnull and (flags & _WRITE_FLAGS or not path.startswith(readable)):
-                raise PermissionError(f"a step must not open files outside the folders of Python, got {path}")
+            is_readable = path.startswith(readable) or _SYSTEM_FILES.fullmatch(path)
+            if path != os.devnull and (flags & _WRITE_FLAGS or not is_readable):
+                folders = "Python, packages, /usr, /lib, /proc, /sys and /dev"
+                raise PermissionError(f"a step must not write, or read files outside {folders}, got {path}")
 
     sys.addaudithook(guard)
     replace_fork_exec(functools.partial(refuse, "fork_exec"))

@@ -123,6 +123,12 @@ def test_workers_do_not_change_the_bytes_of_a_step(engine: RunSettings, tmp_path
         ),
         ("def keep(d):\n    open('/home/words.txt')\n", "got /home/words.txt"),
         ("def keep(d):\n    open('words.txt')\n", "got /words.txt"),
+        (
+            "def keep(d):\n    open('/etc/hostname')\n",
+            "read files outside Python, packages, /usr, /lib, /proc, /sys and /dev, got /etc/hostname",
+        ),
+        ("def keep(d):\n    open('/etc/localtime.old')\n", "got /etc/localtime.old"),
+        ("def keep(d):\n    open('/library/words.txt')\n", "got /library/words.txt"),
     ],
 )
 def test_document_of_a_forbidden_call_is_rejected_with_the_line(code: str, detail: str, stepped: Stepped) -> None:
@@ -136,6 +142,23 @@ def test_document_of_a_forbidden_call_is_rejected_with_the_line(code: str, detai
     assert reject.detail.startswith(f"my_filter.py:{number + 2}: PermissionError: a step must not ")
     assert reject.detail.endswith(detail)
     assert not Path("/dev/shm/own-step").exists()
+
+
+def test_packages_may_read_their_files_and_those_of_the_system(stepped: Stepped) -> None:
+    code = """
+def keep(document):
+    import mimetypes, platform, zoneinfo
+    import dateutil.tz, numpy, regex
+
+    mimetypes.init()
+    platform.freedesktop_os_release()
+    zoneinfo.ZoneInfo.no_cache("Europe/Berlin")
+    dateutil.tz.gettz()
+    numpy.random.default_rng(7).random()
+    return None if regex.search(r"\\p{Lu}", document.text) else document
+"""
+
+    assert kept_texts(stepped(code, "one", "Two")) == ["one"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/ns/net").exists(), reason="the system has no network namespaces")
