@@ -72,10 +72,9 @@ def dedup_corpus(
     `groups.json`, the largest groups with samples; and rejects, which are poison rows.
 
     Raises:
-        UsageError: No document has the quality column, one of `seen_artifacts` is not a signature store or
-            has signatures that cannot be compared, or faiss is configured but not installed.
-        InputError: A line is not a Document, a quality is not a number, two documents have the same id, or the number
-            of documents exceeds 2**32.
+        UsageError: No document has the quality column, a quality is not a number, one of `seen_artifacts` is not a
+            signature store or has signatures that cannot be compared, or faiss is configured but not installed.
+        InputError: A line is not a Document, two documents have the same id, or the number of documents exceeds 2**32.
     """
     if recipe.near is not None and recipe.near.faiss is not None:
         load_faiss()

@@ -127,8 +127,8 @@ def _read_qualities(
         for position, (row, document) in enumerate(zip(rows, documents, strict=True)):
             value = decode_columns(document.meta, shard.file).get(column)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                what = f"`{column}` of row {row} is {type(value).__name__}, not a number"
-                raise InputError(what, shard.file, "choose another `quality_column`")
+                what = f"{shard.file}: column `{column}` of row {row} is {type(value).__name__}, not a number"
+                raise UsageError(what, RecipeKey("dedup.quality_column"), "choose a numeric column of their meta")
             if value is not None:
                 qualities[position] = max(-_MAX_FLOAT, min(value, _MAX_FLOAT))  # float would refuse 10**309
     return qualities
@@ -154,8 +154,8 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
     """Sketch all shards, check ids and qualities, and return the receipts by shard.
 
     Raises:
-        UsageError: No document has the quality column.
-        InputError: A line is not a Document, a quality is not a number, or two documents have the same id.
+        UsageError: No document has the quality column, or a quality is not a number.
+        InputError: A line is not a Document, or two documents have the same id.
     """
     sketch_receipts = sketch_shards(dedup)
     counts, column = total_counts(sketch_receipts), dedup.recipe.quality_column

@@ -33,7 +33,7 @@ from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.document_shards import read_documents
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.rejects import Reject
 
 Decisions = Callable[..., list[Decision]]
@@ -265,18 +265,22 @@ def test_the_ledger_adds_up_for_each_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quality", "column", "refused"),
+    ("quality", "column", "line"),
     [
         (1, "scor", "no document has the column `scor`"),
-        ("good", "score", "`score` of row 0 is str, not a number"),
-        (True, "score", "`score` of row 0 is bool, not a number"),
+        ("good", "score", "{file}: column `score` of row 0 is str, not a number"),
+        (True, "score", "{file}: column `score` of row 0 is bool, not a number"),
     ],
 )
-def test_quality_is_a_number_that_some_document_has(quality: Any, column: str, refused: str, tmp_path: Path) -> None:
+def test_quality_is_a_number_that_some_document_has(quality: Any, column: str, line: str, tmp_path: Path) -> None:
     sources = write_corpus(tmp_path / "c", [PlainDocument("d0", "text", quality=quality)], 10)
+    [file] = (tmp_path / "c").rglob("00000.jsonl.zst")
 
-    with pytest.raises(InputError, match=refused):
+    with pytest.raises(UsageError) as refused:
         deduplicate(tmp_path, sources, recipe(selection="quality", quality_column=column))
+
+    line = f"dedup.quality_column: {line.format(file=file)}; choose a numeric column of their meta"
+    assert (str(refused.value), refused.value.key) == (line, "dedup.quality_column")
 
 
 def test_qualities_beyond_the_range_of_floats_are_ordered(tmp_path: Path) -> None:
