@@ -21,9 +21,12 @@ from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, require_gpu, req
 from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import open_artifact, read_manifest, try_read_manifest
-from pipeline_assets.spine.errors import UsageError, combine_errors
+from pipeline_assets.spine.errors import RecipeKey, UsageError, combine_errors
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.systems.scoring import missing_split_error, splits_of_pools
+
+# Recipe keys that name artifacts of other recipes, by kind.
+_KEYS = {"normalized": "sources", "signatures": "seen", "candidate_pools": "sealed_pools", "token_shards": "mixture"}
 
 
 def check_before_build(recipe: Recipe, targets: Sequence[Target], run: Run) -> None:
@@ -74,10 +77,11 @@ def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | Non
         for upstream in target.upstream
         if upstream.is_external and upstream.folder not in built
     }
-    missing = [root / folder for folder in needed if read_manifest(root / folder) is None]
+    missing = [(kind, root / folder) for folder, kind in needed.items() if read_manifest(root / folder) is None]
     if missing:
         fix = "build it first, or correct the recipe"
-        raise combine_errors([UsageError("no artifact is sealed here", folder, fix) for folder in missing])
+        keys = [(RecipeKey(_KEYS[kind.short_name]), folder) for kind, folder in missing]
+        raise combine_errors([UsageError(f"{folder}: no artifact is sealed here", key, fix) for key, folder in keys])
     signatures = [folder for folder, kind in needed.items() if kind.stage.name == SIGNATURES_STAGE.name]
     if dedup is not None and signatures:
         from pipeline_assets.corpus.dedup.signature_store import open_stores

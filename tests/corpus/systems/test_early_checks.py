@@ -7,7 +7,7 @@ import shutil
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from command_results import Corpusmill
@@ -26,6 +26,7 @@ from pipeline_assets.systems.early_checks import check_scorer
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
+from pipeline_assets.systems.stage_a import StageARecipe
 
 FAISS = {"near": {"faiss": {}}}
 SCORING = {"model": {"path": "model"}}
@@ -83,7 +84,7 @@ def test_missing_artifacts_of_other_recipes_are_errors_before_the_build(
     result = corpusmill(command, path, "--data", data)
 
     fix = "build it first, or correct the recipe"
-    lines = [f"corpusmill: {data}/{folder}: no artifact is sealed here; {fix}" for folder in seen]
+    lines = [f"corpusmill: {path}: seen: {data}/{folder}: no artifact is sealed here; {fix}" for folder in seen]
     assert (result.returncode, result.stderr.splitlines()) == (2, lines)
 
 
@@ -99,23 +100,26 @@ def test_signatures_with_other_settings_are_an_error_before_the_build(tmp_path: 
 
 
 SEALED = [{"folder": "pools/chats", "dataset": "chats", "splits": ["low"]}]
+NORMALIZED = {"kind": "normalized", "source": "notes"}
 SEGMENTS = {"segments": [{"name": "one", "tokens": 10, "weights": {"notes": 1}}]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "folder"),
+    ("kind", "content", "key", "folder"),
     [
-        (NemotronRecipe, {"system": "nemotron", "sealed_pools": SEALED, "scoring": SCORING}, "pools/chats"),
-        (Stage2Recipe, {"system": "stage2", "mixture": "first", "segments": SEGMENTS}, "stage2/first/shards/notes"),
+        (NemotronRecipe, {"sealed_pools": SEALED, "scoring": SCORING}, "sealed_pools", "pools/chats"),
+        (Stage2Recipe, {"mixture": "first", "segments": SEGMENTS}, "mixture", "stage2/first/shards/notes"),
+        (StageARecipe, {"sources": [NORMALIZED]}, "sources", "stage_a/later/normalized/notes"),
     ],
 )
-def test_missing_pools_and_shards_are_errors_before_the_build(
-    kind: type[Recipe], content: dict[str, Any], folder: str, tmp_path: Path
+def test_missing_artifacts_are_errors_that_name_their_key_before_the_build(
+    kind: type[Recipe], content: dict[str, Any], key: str, folder: str, tmp_path: Path
 ) -> None:
-    recipe = kind.from_mapping(content | {"name": "later"}, "later.yaml")
+    [system] = get_args(kind.model_fields["system"].annotation)
+    recipe = kind.from_mapping(content | {"system": system, "name": "later"}, "later.yaml")
 
     assert refusal(lambda: recipe.check_prerequisites(tmp_path), UsageError) == (
-        f"{tmp_path}/{folder}: no artifact is sealed here; build it first, or correct the recipe"
+        f"{key}: {tmp_path}/{folder}: no artifact is sealed here; build it first, or correct the recipe"
     )
 
 
