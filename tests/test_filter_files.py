@@ -160,7 +160,9 @@ def test_all_files_without_a_hash_or_path_are_named_with_their_lines(root: Path,
     assert [str(error) for error in (refused.value, *refused.value.others)] == [
         f"{path}:{lines[section]}: {name} is not pinned; add `sha256: {hashes[name]}`"
         for section, name in (("spam:", "lists/domains"), ("rude:", "lists/words"))
-    ] + [f"{path}:{lines[name]}: the file has no `path`; add it" for name in ("lost:", "empty: {}")]
+    ] + [f"{path}:{lines[name]}: the file has no `path`; add it" for name in ("lost:", "empty: {}")] + [
+        f"{path}:{lines['path: none']}: file {root}/none not found; restore the file, or correct `path`"
+    ]
     recipe = parse_recipe(local_source(tmp_path, "notes", ROWS, filters={"blocklist": {"domains": lists["domains"]}}))
     assert refusal(lambda: recipe.check_prerequisites(root)) == (
         f"{root}/lists/domains: the recipe does not pin the file; write `sha256: {hashes['lists/domains']}`"

@@ -60,7 +60,8 @@ class LanguageRecipe(RecipeSection):
         known = load_detector(self.detector).language_codes
         if unknown := [code for code in self.keep if code not in known]:
             fix = f"correct `keep`; its codes are {', '.join(sorted(code for code in known if len(code) == 2))}"
-            raise UsageError(f"{self.detector} detects no language {unknown[0]}", RecipeKey("filters.language"), fix)
+            what = f"{self.detector} detects no language {', '.join(unknown)}"
+            raise UsageError(what, RecipeKey("filters.language"), fix)
 
     def detection_settings(self) -> dict[str, str]:
         """Return the detector's name and version and the minimum score, for the manifest."""

@@ -96,13 +96,13 @@ class FilterFiles:
         return _with_paths(content, {sha256: str((root / path).absolute()) for path, sha256 in self.hashes.items()})
 
 
-def unpinned_file_errors(
-    keys: tuple[str | int, ...], filters: Mapping[str, object], root: Path
+def filter_file_problems(
+    keys: tuple[str | int, ...], filters: Mapping[str, object], root: Path, is_built: bool
 ) -> Iterator[RecipeProblem]:
-    """Yield an error for each filter file that has no path or no hash.
+    """Yield an error for each filter file that is missing, or has no path or no hash.
 
-    If the hash is missing, the error states the hash to add. `keys` is the path of the filters in the recipe. A file
-    that cannot be read is skipped; the build reports it.
+    If the hash is missing, the error states the hash to add. `keys` is the path of the filters in the recipe. Files of
+    filters whose corpus `is_built` may be missing. A file that cannot be read is skipped; the build reports it.
     """
     blocklist, score = section_at(filters, "blocklist"), section_at(filters, "score")
     files: dict[tuple[str, ...], Any] = {
@@ -115,10 +115,14 @@ def unpinned_file_errors(
         path = file.get("path", "") if isinstance(file, Mapping) else None
         if path == "":
             yield RecipeProblem((*keys, *place), "the file has no `path`", "add it")
-        elif isinstance(path, str) and not file.get("sha256") and (root / path).is_file():
+        elif isinstance(path, str):
             with contextlib.suppress(OSError):  # the build reports it
-                fix = f"add `sha256: {file_sha256(root / path)}`"
-                yield RecipeProblem((*keys, *place), f"{path} is not pinned", fix)
+                if not is_built and not (root / path).exists():
+                    fix = "restore the file, or correct `path`"
+                    yield RecipeProblem((*keys, *place, "path"), f"file {root / path} not found", fix)
+                elif not file.get("sha256") and (root / path).is_file():
+                    fix = f"add `sha256: {file_sha256(root / path)}`"
+                    yield RecipeProblem((*keys, *place), f"{path} is not pinned", fix)
 
 
 def _file_record(path: Path, sha256: str) -> list[str | int]:

@@ -7,7 +7,10 @@ from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
-from pipeline_assets.corpus.filters.pinned_files import unpinned_file_errors
+from pipeline_assets.corpus.decontamination.evaluation_items import check_item_columns
+from pipeline_assets.corpus.decontamination.recipe import EvaluationSource
+from pipeline_assets.corpus.filters.language import LanguageRecipe
+from pipeline_assets.corpus.filters.pinned_files import filter_file_problems
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
 from pipeline_assets.corpus.licences import licence_table, require_tag
@@ -226,11 +229,12 @@ def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) ->
 
 
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProblem]:
-    """Yield errors for missing folders, files and columns, and unpinned filter files.
+    """Yield errors for missing folders, files and columns, and wrong filters.
 
     The folder of normalized sources must not be inside a sealed artifact, which these sources would damage. For a
-    source or evaluation set that is in an object store or already listed, only the filter files are checked. `recipe`
-    is the content of a recipe file, which need not be valid.
+    source or evaluation set that is in an object store or already listed, only the filters are checked; if its corpus
+    is already filtered, only the hashes of filter files. `recipe` is the content of a recipe file, which need not be
+    valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))
@@ -244,7 +248,11 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProbl
         (("decontamination", "evaluation"), "evaluation", "name"),
     ):
         for position, section in sections_at(recipe, *keys):
-            yield from unpinned_file_errors((*keys, position, "filters"), section_at(section, "filters"), root)
+            filters, place = section_at(section, "filters"), (*keys, position, "filters")
+            is_filtered = (artifacts / "filtered" / str(section.get(name))).exists()
+            yield from filter_file_problems(place, filters, root, is_filtered)
+            if "language" in filters and not is_filtered:
+                yield from _check_language((*place, "language"), filters["language"])
             path, is_listed = section.get("path"), (artifacts / step / str(section.get(name))).exists()
             if not isinstance(path, str) or is_listed or "://" in path:
                 continue
@@ -252,6 +260,16 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProbl
                 yield from _check_files((*keys, position), section, root / path)
             else:
                 yield missing_folder_problem((*keys, position, "path"), root / path)
+
+
+def _check_language(keys: tuple[str | int, ...], section: object) -> Iterator[RecipeProblem]:
+    """Yield an error if the detector does not know a language to keep."""
+    with contextlib.suppress(pydantic.ValidationError):  # reported as errors of the recipe
+        try:
+            LanguageRecipe.model_validate(section).check_codes()
+        except UsageError as error:
+            if error.key:  # otherwise, the detector is not installed; the build reports it
+                yield RecipeProblem((*keys, "keep"), error.what, error.fix)
 
 
 def missing_folder_problem(keys: tuple[str | int, ...], path: Path) -> RecipeProblem:
@@ -294,11 +312,13 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
             yield RecipeProblem((*keys, "text_endings"), f"no file of the source ends with {', '.join(endings)}", fix)
         # Check no columns if an unknown key may be a misspelt `columns`, or if a limit allows many bad first rows.
         known = LocalSource.model_fields.keys() - {"max_reject_fraction"}
-        if section.get("kind") == "local" and section.keys() <= known:
-            try:
+        try:
+            if section.get("kind") == "local" and section.keys() <= known:
                 check_first_rows(files, LicensedColumns.model_validate(section.get("columns", {})))
-            except UsageError as error:
-                yield _to_recipe_problem((*keys, "columns"), error)
+            elif keys[0] == "decontamination":
+                check_item_columns(files, EvaluationSource.model_validate(section))
+        except UsageError as error:
+            yield _to_recipe_problem((*keys, "columns"), error)
 
 
 def _to_recipe_problem(keys: tuple[str | int, ...], error: UsageError) -> RecipeProblem:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels, column_fix
-from pipeline_assets.corpus.readers.columns import check_columns, find_column
+from pipeline_assets.corpus.readers.columns import check_columns, find_column, missing_columns
 from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.faults import Fault, Row, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
@@ -178,7 +178,7 @@ def read_first_rows(file: SourceFile) -> list[dict[str, Any]]:
 
 
 def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> None:
-    """Raise UsageError if the first 20 files lack a column of the recipe.
+    """Raise UsageError if the first 20 files lack columns of the recipe.
 
     Each Parquet and CSV file must have every column that the recipe names without alternatives. JSON files are examined
     together: at least one of their first rows must have the text column. Unreadable files are skipped.
@@ -193,11 +193,12 @@ def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> N
                     _check_header(file, columns)
                 case "lines":
                     samples += [(file, row) for row in read_first_rows(file)]
-    if samples and not any(find_column(row, columns.text) for _, row in samples):
+    missing = missing_columns(columns, lambda name: any(find_column(row, name) for _, row in samples))
+    if samples and "text" in missing:
         file, row = samples[0]
         names = ", ".join(list(row)[:8]) or "none"
-        what = f"the first rows have no column `{columns.text}`; the first one has {names}"
-        raise UsageError(what, file.path, column_fix("text"))
+        what = f"the first rows have no {', no '.join(missing.values())}; the first one has {names}"
+        raise UsageError(what, file.path, "; ".join(map(column_fix, missing)))
 
 
 def _check_header(file: SourceFile, columns: LicensedColumns) -> None:

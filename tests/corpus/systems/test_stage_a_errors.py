@@ -64,6 +64,49 @@ def test_wrong_files_columns_and_weights_are_reported_with_other_errors(tmp_path
     ]
 
 
+def test_filters_and_all_missing_columns_are_reported_with_other_errors(tmp_path: Path) -> None:
+    row, columns = {"body": "A text."}, {"text": "bodi", "id": "idd", "license": "lic"}
+    lost = {"path": "lost", "sha256": "0" * 64}
+    filters = {"blocklist": {"words": {"rude": lost}}, "language": {"keep": ["en", "jp", "kr"]}}
+    notes = local_source(tmp_path, "notes", [row], columns=columns, filters=filters)
+    table = local_source(tmp_path, "table", [], files=["*.parquet"], columns=dict(columns), text_unit="page")
+    table["filters"] = {"score": {"model": lost | {"path": "/hq.bin"}, "label": "__label__hq", "column": "hq"}}
+    pq.write_table(pa.table({"body": ["A text."]}), Path(table["path"]) / "a.parquet")
+    quiz = {"name": "quiz", "path": notes["path"], "files": ["*.jsonl"], "columns": {"text": ["query"]}}
+    content = {"sources": [notes, table], "decontamination": {"evaluation": [quiz]}}
+
+    reported = read_error_lines(tmp_path, content)
+
+    jsonl, parquet = (f"{section['path']}/{file}" for section, file in ((notes, "rows.jsonl"), (table, "a.parquet")))
+    assert reported == [
+        (
+            "columns:",
+            f"{jsonl}: the first rows have no column `bodi`, no column `idd`, no column `lic`; the first one has body",
+        ),
+        ("path: lost", f"file {tmp_path}/lost not found"),
+        ("keep:", "py3langid detects no language jp, kr"),
+        (
+            "columns:",
+            f"{parquet}: column `bodi`, column `idd`, column `lic` not found; the columns are body",
+        ),
+        ("text_unit: page", "`sources.1.text_unit` must be 'file', 'paragraph' or 'line', got 'page'"),
+        ("path: /hq.bin", "file /hq.bin not found"),
+        ("columns:", f"{jsonl}: set quiz has no column `query`; its first row has body"),
+    ]
+
+
+def test_filters_of_a_filtered_corpus_need_no_file_and_no_detector(tmp_path: Path) -> None:
+    lost, language = {"path": "lost", "sha256": "0" * 64}, {"keep": ["jp"]}
+    filters = {"blocklist": {"words": {"rude": lost}}, "language": language}
+    section = local_source(tmp_path, "notes", [{"text": "A text."}], filters=filters)
+    content = {"system": "stage_a", "name": "mixed", "sources": [section]}
+    assert len([*check_folders(content, tmp_path)]) == 2
+
+    (tmp_path / "stage_a" / "mixed" / "filtered" / "notes").mkdir(parents=True)
+
+    assert [*check_folders(content, tmp_path)] == []
+
+
 @pytest.mark.parametrize(
     "changes",
     [
