@@ -1,4 +1,4 @@
-"""Iterable over the batches of one rank, read ahead in worker processes and resumable."""
+"""Iterable over the batches of one rank, which can resume in mid-epoch."""
 
 import functools
 import pickle

@@ -48,8 +48,7 @@ def decimal_text(value: object) -> str:
         return value
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(_NUMBER_RULE)
-    number = float(value) if isinstance(value, float) else value  # the repr of NumPy's float64 has its type
-    text = f"{decimal.Decimal(repr(number)):f}"
+    text = f"{decimal.Decimal(str(value)):f}"  # the repr of NumPy's float64 has its type
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

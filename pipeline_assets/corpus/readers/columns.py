@@ -4,7 +4,7 @@ The path `metadata.url` is the field `url` of the object `metadata`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -28,12 +28,6 @@ def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterat
             yield prefix + field.name
 
 
-def missing_columns(columns: Iterable[tuple[str, ColumnChoice]], has_column: Callable[[str], object]) -> dict[str, str]:
-    """Return missing columns by field, as in messages; see `check_columns`."""
-    single = ((field, name) for field, name in columns if isinstance(name, str))
-    return {field: f"column `{name}`" for field, name in single if not has_column(name)}
-
-
 def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, ColumnChoice]], where: object) -> None:
     """Raise UsageError if a file lacks columns that the recipe requires.
 
@@ -43,7 +37,8 @@ def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, ColumnChoice]]
     if repeated := next((name for name, count in Counter(schema.names).items() if count > 1), None):
         raise InputError(f"two columns have the name `{repeated}`", where, "rename one of them")
     paths = list(_column_paths(schema))
-    if missing := missing_columns(columns, lambda name: name in schema.names or name in paths):
+    known = {*schema.names, *paths}  # a struct is a column, too
+    if missing := {field: f"column `{name}`" for field, name in columns if isinstance(name, str) and name not in known}:
         what = f"{', '.join(missing.values())} not found; the columns are {', '.join(paths)}"
         raise UsageError(what, where, "; ".join(map(column_fix, missing)))
 

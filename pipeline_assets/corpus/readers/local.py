@@ -24,7 +24,7 @@ import pyarrow as pa
 import pydantic
 
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels, column_fix
-from pipeline_assets.corpus.readers.columns import check_columns, find_column, missing_columns
+from pipeline_assets.corpus.readers.columns import check_columns, find_column
 from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.faults import Fault, Row, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
@@ -193,11 +193,13 @@ def check_first_rows(files: Sequence[SourceFile], columns: LicensedColumns) -> N
                     _check_header(file, columns)
                 case "lines":
                     samples += [(file, row) for row in read_first_rows(file)]
-    missing = missing_columns(columns, lambda name: any(find_column(row, name) for _, row in samples))
+    named = {field: name for field, name in columns if isinstance(name, str)}
+    missing = {field: name for field, name in named.items() if not any(find_column(row, name) for _, row in samples)}
     if samples and "text" in missing:
         file, row = samples[0]
         names = ", ".join(list(row)[:8]) or "none"
-        what = f"the first rows have no {', no '.join(missing.values())}; the first one has {names}"
+        absent = ", no ".join(f"column `{name}`" for name in missing.values())
+        what = f"the first rows have no {absent}; the first one has {names}"
         raise UsageError(what, file.path, "; ".join(map(column_fix, missing)))
 
 

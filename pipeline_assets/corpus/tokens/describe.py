@@ -63,7 +63,8 @@ _PROBE_TEXTS = [
 def describe_o200k(path: Path, expected_sha256: str) -> dict[str, Any]:
     """Describe an o200k Harmony rank file; InputError for a wrong hash, rank or id."""
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
-        raise UsageError("not a sha256", expected_sha256, "pass 64 lower-case hex digits, or omit it for the shipped file")
+        fix = "pass 64 lower-case hex digits, or omit it for the shipped file"
+        raise UsageError("not a sha256", expected_sha256, fix)
     encoder = o200k_harmony.load_encoder(expected_sha256, path)
     ranks = len(o200k_vocabulary.read_ranks(path))
     if ranks != o200k_vocabulary.NUM_RANKS:
