@@ -23,6 +23,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import try_read_manifest
 from pipeline_assets.spine.errors import InputError, TransientError, UsageError
+from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml, replace_value
 from pipeline_assets.spine.temporary_names import temporary_path
 
@@ -55,7 +56,7 @@ def find_or_write_version(
     a version. If none is written, `RecipeVersion.path` is the newest existing recipe file.
 
     Raises:
-        InputError: The hub did not answer, or no dataset's head is known.
+        InputError: The hub did not answer, or the head of a dataset without a pinned commit is unknown.
         UsageError: The version would replace artifacts of the newest existing recipe file.
     """
     base = recipe_path(recipe_name, root)
@@ -73,12 +74,10 @@ def find_or_write_version(
         try:
             commits[dataset] = pinned.get(dataset, read_revision(base, dataset, systems))
             commits[dataset] = heads[dataset] = hub.resolve(dataset, "main")
-        except TransientError:
-            raise
         except InputError as error:
+            if isinstance(error, TransientError) or commits.get(dataset) == UNPINNED:  # there is no commit to keep
+                raise
             head_errors.append(error)
-    if head_errors and not heads:
-        raise head_errors[0]
     moved = [f"{name}: {pinned.get(name)} → {head}" for name, head in heads.items() if pinned.get(name) != head]
     file_changes = _file_changes(systems.read_recipe(newest), root)
     moved += file_changes.values()

@@ -97,7 +97,7 @@ def _find_hub_files(target: Target, run: Run) -> raw_pin.HubPin:
     """Find matching hub files, sorted by path; UsageError if a pattern matches none."""
     hub = run.require_hub("this translation set")
     dataset, revision, patterns = (target.recipe[name] for name in ("dataset", "revision", "files"))
-    raw_pin.raise_if_unpinned(target, hub)
+    raw_pin.raise_if_unpinned(target, hub, run.root)
     listed, files = hub.list_files(dataset, revision), set[HubFile]()
     for pattern in patterns:
         matched = {file for file in listed if fnmatch.fnmatchcase(file.path, pattern)}

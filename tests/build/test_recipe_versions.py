@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_assets.build.recipe_versions import delete_old_artifacts, find_or_write_version
+from pipeline_assets.build import drive
+from pipeline_assets.build.recipe_versions import RecipeVersion, delete_old_artifacts, find_or_write_version
+from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 
 
@@ -104,6 +107,39 @@ def test_a_version_repins_its_datasets_except_those_read_at_two_commits(tmp_path
     assert version_on(3, (news, commit), (wiki, commit)) == ([(news, heads[news]), (wiki, heads[wiki])], [])
     (tmp_path / "recipes" / "weekly_20261103.yaml").write_text(path.read_text().replace("weekly", "weekly_20261103"))
     assert version_on(4, (wiki, commit)) == ([(wiki, heads[wiki])], [])  # the last version read news, too
+
+
+def test_changed_files_get_a_version_although_no_dataset_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("A note about the sea.")
+    path = tmp_path / "recipes" / "weekly.yaml"
+    path.parent.mkdir()
+
+    def write(commit: str) -> None:
+        hub_source = f"{{kind: hub, source: news, dataset: maker/news, revision: {commit}, split: train, files: ['*'],"
+        hub_source += " amount: {files: 1}, license_tag: odc-by, domain: web, columns: {text: text}}"
+        notes = "{kind: local, source: notes, path: notes, files: ['*.txt'], license_tag: mit, domain: web}"
+        path.write_text(f"system: stage_a\nname: weekly\nsources: [{hub_source}, {notes}]\n")
+
+    def find(hub: HubFiles) -> RecipeVersion:
+        return find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
+
+    with LoopbackHub(tmp_path / "hub") as server:
+        hub = HubFiles(tmp_path / "cache", endpoint=server.endpoint)
+        write("0" * 40)
+        with pytest.raises(InputError, match="maker/news"):  # there is no commit to keep
+            find(hub)
+        write("0a" * 20)
+        [notes] = [target for target in SYSTEMS.read_recipe(path).targets() if target.role.endswith("raw/notes")]
+        drive.build(notes, Run(tmp_path, RunSettings(workers=0)))
+        assert find(hub).path == path
+        (tmp_path / "notes" / "b.txt").write_text("Another note.")
+        version = find(hub)
+
+    assert version.path == path.with_name("weekly_20261102.yaml")
+    assert SYSTEMS.read_recipe(version.path).revisions() == [("maker/news", "0a" * 20)]
+    assert [error.where for error in version.head_errors] == [f"maker/news on {hub.endpoint}"]
 
 
 def test_versions_that_would_share_a_folder_are_refused_before_a_write(tmp_path: Path) -> None:

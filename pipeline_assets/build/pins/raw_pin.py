@@ -156,7 +156,7 @@ def list_hub_inputs(target: Target, run: Run, searches: Mapping[StageVersion, Hu
     return Listing(bytes_to_fetch=missing)
 
 
-def raise_if_unpinned(target: Target, hub: hub_files.HubFiles) -> None:
+def raise_if_unpinned(target: Target, hub: hub_files.HubFiles, root: Path) -> None:
     """Raise UsageError if a target's dataset has forty zeros in place of a commit.
 
     If the hub denies access to the dataset, raise DeniedError, because the UsageError suggests `pin`, which would fail.
@@ -170,8 +170,8 @@ def raise_if_unpinned(target: Target, hub: hub_files.HubFiles) -> None:
         raise
     except InputError:
         pass
-    fix = f"run corpusmill pin {dataset} --recipe {shlex.quote(recipe_name)}, which writes the commit into the recipe"
-    raise UsageError("no revision is pinned yet", dataset, fix)
+    pin = shlex.join(["corpusmill", "pin", dataset, "--recipe", recipe_name, "--data", str(root)])
+    raise UsageError("no revision is pinned yet", dataset, f"run {pin}, which writes the commit into the recipe")
 
 
 def read_hub_pin(pin: Manifest) -> tuple[str, str, list[HubFile]]:

@@ -70,5 +70,5 @@ def _hub_and_recipe(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]
     source, shard_text_bytes = parse_source(target.recipe)
     assert isinstance(source, HubSource)
     hub = run.require_hub("this source")
-    raise_if_unpinned(target, hub)
+    raise_if_unpinned(target, hub, run.root)
     return hub, source.snapshot_recipe(shard_text_bytes)

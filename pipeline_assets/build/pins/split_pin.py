@@ -64,7 +64,7 @@ def find_hub_split(target: Target, run: Run) -> HubPin:
     """Find the files of a split on a hub, fetching only the dataset card."""
     hub, recipe = run.require_hub("this dataset"), target.recipe
     dataset, revision, split, patterns = (recipe[name] for name in ("dataset", "revision", "split", "files"))
-    raw_pin.raise_if_unpinned(target, hub)
+    raw_pin.raise_if_unpinned(target, hub, run.root)
     card = "" if split in patterns else read_card(hub, dataset, revision)
     listed = {file.path: file for file in hub.list_files(dataset, revision)}
     chosen = _to_chosen_files(find_split(list(listed), card, split, patterns, f"{dataset}@{revision}"))

@@ -201,7 +201,7 @@ def test_a_set_without_a_pin_is_refused_with_the_command_that_pins_it(hub: Loopb
 
     assert refusal(lambda: raw.kind.build(raw, run), UsageError) == (
         "maker/pairs: no revision is pinned yet; "
-        "run corpusmill pin maker/pairs --recipe pairs, which writes the commit into the recipe"
+        f"run corpusmill pin maker/pairs --recipe pairs --data {tmp_path}, which writes the commit into the recipe"
     )
 
 
