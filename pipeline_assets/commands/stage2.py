@@ -20,7 +20,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import hub_source_section, resolve_commit, slugify
-from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys, option_finder
+from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys, is_typed, option_finder
 from pipeline_assets.commands.terminal import Root, explain_recipe_keys, log_to_stderr, pluralize, print_lines
 from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
@@ -44,7 +44,8 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 
 DatasetName = Annotated[str, typer.Option(help="owner/name on the hub.")]
-_HUB_KEYS = ("config", "revision", "split", "amount.documents", "columns.text", "license_tag")
+_REJECT_LIMIT_KEY = "max_reject_fraction"
+_HUB_KEYS = ("config", "revision", "split", "amount.documents", "columns.text", "license_tag", _REJECT_LIMIT_KEY)
 HubKeys = Annotated[RecipeContent, SectionOptions(HubSource, _HUB_KEYS)]
 LogFile = Annotated[Path | None, typer.Option(help="Log file; .json receives statistics instead.")]
 RecipeArgument = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
@@ -66,6 +67,8 @@ def _hub_section(dataset: str, hub_keys: RecipeContent, run: Run, output_file: P
         section["license_tag"] = tag
     elif section["license_tag"] == UNKNOWN:
         del section["license_tag"]  # the recipe then needs a licence column
+    if is_typed(_REJECT_LIMIT_KEY):
+        section[_REJECT_LIMIT_KEY] = hub_keys[_REJECT_LIMIT_KEY]
     return section if name is None else section | {"source": name}
 
 
@@ -136,9 +139,8 @@ def filter(
 def _build_source(options: BuildOptions, command_name: str, section: RecipeContent, kind_name: str) -> Artifact:
     name = f"{command_name}-{section['source']}"
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
-    recipe, path = options.write_recipe(Stage2Recipe, content)
-    with explain_recipe_keys(path):
-        return options.build_targets([recipe.target(kind_name, section["source"])])
+    recipe, _ = options.write_recipe(Stage2Recipe, content)
+    return options.build_targets([recipe.target(kind_name, section["source"])])
 
 
 def train(

@@ -58,6 +58,28 @@ def test_raw_without_a_licence_is_refused_with_the_option(hub: LoopbackHub, tmp_
     assert (tmp_path / "accepted" / "recipes" / "raw-rows.yaml").exists()
 
 
+@pytest.mark.parametrize("words", ["raw --output rows.ndjsonl", "filter --output-path rows.txt"])
+def test_refused_rejects_are_accepted_with_the_option_that_the_error_names(
+    tmp_path: Path, typed: Corpusmill, words: str
+) -> None:
+    command, option, file = words.split()
+    folder, output = tmp_path / "datasets" / "maker" / "gaps", tmp_path / file
+    folder.mkdir(parents=True)
+    texts = ["", *(f"Row {number} has a text of some length. " * 9 for number in range(11))]
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    args = ("stage2", command, "--dataset", "maker/gaps", "--license", "mit", option, output, "--out-dir", tmp_path)
+
+    with LoopbackHub(tmp_path) as served:
+        env = served.client_environment()
+        refused = typed(*args, env=env, status=1)
+        assert "max_reject_fraction" not in (tmp_path / "recipes" / f"{command}-rows.yaml").read_text()
+        accepted = typed(*args, "--max-reject-fraction", "0.1", "--replace", env=env)
+
+    assert "1 of 12 rows is rejected (1 empty_text), above --max-reject-fraction 0.001" in refused.stderr
+    assert refused.stderr.endswith("or set --max-reject-fraction to 0.1 to accept these rejects\n")
+    assert output.exists(), accepted.stderr
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_raw_reads_a_nested_text_column(tmp_path: Path, typed: Corpusmill, ending: str) -> None:
     rows = [{"body": {"text": f"Row {number} has its text in an object."}, "id": f"r{number}"} for number in range(5)]
