@@ -156,10 +156,12 @@ def test_refused_options_of_encode_keep_the_recipe(
 
 def test_too_few_pieces_are_refused_by_the_key_of_the_recipe(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
     root = shutil.copytree(out, tmp_path / "out")
+    before = (root / "recipes" / "set-fr-en.yaml").read_bytes()
 
     refused = corpusmill("parallel", "encode", "set-fr-en", "--vocab-size", "8", "--replace", "--out-dir", root)
 
     assert refused.returncode in (1, 2) and "set-fr-en.yaml: encode.vocab_size: must be >= " in only_line(refused)
+    assert (root / "recipes" / "set-fr-en.yaml").read_bytes() == before
 
 
 def test_encode_keeps_a_handwritten_recipe(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:

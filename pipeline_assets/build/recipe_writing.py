@@ -3,9 +3,10 @@
 A recipe that a person wrote or edited is never overwritten without `--replace`.
 """
 
+import contextlib
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,6 +55,25 @@ def write_new_recipe(
             raise UsageError("another process has just written this recipe", path, "run the same command again")
         durable.write_durably(path, text)
     return recipe, path
+
+
+@contextlib.contextmanager
+def restore_if_refused(root: Path, recipe_name: str, key: str) -> Iterator[None]:
+    """Restore a recipe's file if a `with` block ends with a UsageError about `key`.
+
+    A file that did not exist before the block is removed.
+    """
+    path = root / "recipes" / f"{recipe_name}.yaml"
+    before = _read_present(path)
+    try:
+        yield
+    except UsageError as error:
+        if error.key == key and _read_present(path) != before:
+            if before is None:
+                durable.remove(path)
+            else:
+                durable.write_durably(path, before)
+        raise
 
 
 def _read_present(path: Path) -> bytes | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_assets.build.recipe_paths import recipe_path
+from pipeline_assets.build.recipe_writing import restore_if_refused
 from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions, is_typed
@@ -82,7 +83,8 @@ def encode(
         encode_keys.pop("vocab_size", None)
         parse_model(spm_model.read_bytes(), spm_model)
         encode_keys |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
-    options.build_recipe(ParallelRecipe, content | {"encode": encode_keys})
+    with restore_if_refused(run.root, content["name"], "encode.vocab_size"):
+        options.build_recipe(ParallelRecipe, content | {"encode": encode_keys})
 
 
 def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJson = False) -> None:

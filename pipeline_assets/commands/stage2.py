@@ -14,7 +14,7 @@ import typer
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
-from pipeline_assets.build.recipe_writing import copy_recipe
+from pipeline_assets.build.recipe_writing import copy_recipe, restore_if_refused
 from pipeline_assets.build.rows.text_export import check_output_file, check_output_format, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
@@ -164,12 +164,14 @@ def train(
         fix = "use a recipe with `kind: trained` in its `tokenizer`"
         raise UsageError("the recipe does not train a tokenizer", path, fix)
     options_by_key = {} if vocab_size is None else {"tokenizer.vocab_size": "--vocab-size"}
-    if vocab_size not in (None, recipe.tokenizer.vocab_size):
-        changes = {"vocab_size": vocab_size, "expected_sha256": None}
-        run = replace(run, find_previous_folder=recipe.folder)
-        recipe, path = _write_derived_recipe(path, f"{recipe.name}-{vocab_size}", changes, options)
-    with explain_recipe_keys(path, option_finder({}, options_by_key)):
-        tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, options.strict)
+    new_name = slugify(f"{recipe.name}-{vocab_size}")
+    with restore_if_refused(run.root, new_name, "tokenizer.vocab_size"):
+        if vocab_size not in (None, recipe.tokenizer.vocab_size):
+            changes = {"vocab_size": vocab_size, "expected_sha256": None}
+            run = replace(run, find_previous_folder=recipe.folder)
+            recipe, path = _write_derived_recipe(path, new_name, changes, options)
+        with explain_recipe_keys(path, option_finder({}, options_by_key)):
+            tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, options.strict)
     decisions = tokenizer.manifest.identity.decisions
     print_lines([str(tokenizer.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
     if output_dir is not None:

@@ -33,6 +33,7 @@ def test_tokenizer_train_copies_the_model_and_writes_a_new_recipe(out: Path, tmp
 
     too_large = typed(*train, "--vocab-size", 9999, status=2).stderr.splitlines()[-1]
     assert re.fullmatch(r"corpusmill: --vocab-size: must be <= \d+ for this sample, got 9,999; .+", too_large)
+    assert not (out / "recipes" / "small-9999.yaml").exists()
 
 
 def test_tokenizer_check_knows_a_model_and_refuses_another_hash(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
