@@ -164,6 +164,18 @@ def test_too_few_pieces_are_refused_by_the_key_of_the_recipe(out: Path, tmp_path
     assert (root / "recipes" / "set-fr-en.yaml").read_bytes() == before
 
 
+def test_encode_names_all_mistakes_of_a_recipe_without_keys(tmp_path: Path, corpusmill: Corpusmill) -> None:
+    (tmp_path / "x.yaml").write_text("system: parallel_text\n")
+
+    refused = corpusmill("parallel", "encode", tmp_path / "x.yaml", "--out-dir", tmp_path / "data")
+
+    assert (refused.returncode, refused.stderr.splitlines()) == (
+        2,
+        [f"corpusmill: {tmp_path}/x.yaml: the key `{key}` is missing; add it" for key in ("name", "source", "sample")],
+    )
+    assert not (tmp_path / "data").exists()
+
+
 def test_encode_keeps_a_handwritten_recipe(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
     path = tmp_path / "recipes" / "set-fr-en.yaml"
     path.parent.mkdir()

@@ -11,7 +11,7 @@ from pipeline_assets.build.recipe_writing import restore_if_refused
 from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions, is_typed
-from pipeline_assets.commands.terminal import AsJson, Root, align, pluralize, print_answer
+from pipeline_assets.commands.terminal import AsJson, Root, align, explain_recipe_keys, pluralize, print_answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, parse_model
 from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, SampleRecipe, read_sample
@@ -74,7 +74,10 @@ def encode(
     Example: corpusmill parallel encode wmt14-fr-en --seq-len 128 --out-dir out
     """
     run = options.run
-    content: dict[str, Any] = read_yaml(recipe_path(recipe, run.root))
+    path = recipe_path(recipe, run.root)
+    content: dict[str, Any] = read_yaml(path)
+    with explain_recipe_keys(path):
+        name = ParallelRecipe.from_mapping(content, path).name
     if spm_model is not None:
         if not spm_model.is_file():
             raise UsageError("file not found", spm_model, MODEL_HINT)
@@ -83,7 +86,7 @@ def encode(
         encode_keys.pop("vocab_size", None)
         parse_model(spm_model.read_bytes(), spm_model)
         encode_keys |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
-    with restore_if_refused(run.root, content["name"], "encode.vocab_size"):
+    with restore_if_refused(run.root, name, "encode.vocab_size"):
         options.build_recipe(ParallelRecipe, content | {"encode": encode_keys})
 
 
