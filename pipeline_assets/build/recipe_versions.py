@@ -75,7 +75,7 @@ def find_or_write_version(
             commits[dataset] = pinned.get(dataset, read_revision(base, dataset, systems))
             commits[dataset] = heads[dataset] = hub.resolve(dataset, "main")
         except InputError as error:
-            if isinstance(error, TransientError) or commits.get(dataset) == UNPINNED:  # there is no commit to keep
+            if isinstance(error, TransientError) or commits.get(dataset) == UNPINNED:  # no commit can be kept
                 raise
             head_errors.append(error)
     moved = [f"{name}: {pinned.get(name)} → {head}" for name, head in heads.items() if pinned.get(name) != head]

@@ -128,7 +128,7 @@ def test_changed_files_get_a_version_although_no_dataset_can_be_read(tmp_path: P
     with LoopbackHub(tmp_path / "hub") as server:
         hub = HubFiles(tmp_path / "cache", endpoint=server.endpoint)
         write("0" * 40)
-        with pytest.raises(InputError, match="maker/news"):  # there is no commit to keep
+        with pytest.raises(InputError, match="maker/news"):  # no commit can be kept
             find(hub)
         write("0a" * 20)
         [notes] = [target for target in SYSTEMS.read_recipe(path).targets() if target.role.endswith("raw/notes")]

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -36,9 +37,11 @@ def check_configs_load(
     command = [sys.executable, "-m", __name__, repo, commit, *configs]
     where, fix = f"{repo}@{commit}", "its files are as sent; check its card"
     try:
-        done = subprocess.run(
-            command, env=variables, input=token or "", capture_output=True, text=True, timeout=_TIMEOUT_S
-        )
+        with tempfile.TemporaryDirectory() as cache:  # `datasets` falls back to earlier publications in its own cache
+            variables["HF_DATASETS_CACHE"] = cache
+            done = subprocess.run(
+                command, env=variables, input=token or "", capture_output=True, text=True, timeout=_TIMEOUT_S
+            )
     except subprocess.TimeoutExpired:
         what = f"`datasets` did not load the publication within {_TIMEOUT_S:,.0f} s"
         raise RetryableError(what, where, "run the same command again; files that arrived are not sent again") from None

@@ -156,7 +156,11 @@ def test_another_origin_of_a_page_gets_no_token_when_read_back(
     assert any(request.has_token for request in place.hub.requests)
 
 
-def test_a_card_naming_another_origin_sends_it_no_request(place: Place, other_hub: FaultyHub, first: Artifact) -> None:
+def test_a_card_naming_another_origin_sends_it_no_request(
+    place: Place, other_hub: FaultyHub, first: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "loaded"))  # `datasets` would read an earlier publication
+    (tmp_path / "loaded" / NAME.replace("/", "___") / "all" / "0.0.0" / "0a").mkdir(parents=True)
     commit, _ = send(first, place)
     config, names = next(iter(prepare_publication(first, place.repo()).configs.items()))
     card = f"---\nconfigs:\n- config_name: {config}\n  data_files: {other_hub.endpoint}/low.parquet\n---\n"
