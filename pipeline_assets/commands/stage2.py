@@ -164,12 +164,13 @@ def train(
         fix = "use a recipe with `kind: trained` in its `tokenizer`"
         raise UsageError("the recipe does not train a tokenizer", path, fix)
     options_by_key = {} if vocab_size is None else {"tokenizer.vocab_size": "--vocab-size"}
-    new_name = slugify(f"{recipe.name}-{vocab_size}")
-    with restore_if_refused(run.root, new_name, "tokenizer.vocab_size"):
-        if vocab_size not in (None, recipe.tokenizer.vocab_size):
+    is_changed = vocab_size not in (None, recipe.tokenizer.vocab_size)
+    name = slugify(f"{recipe.name}-{vocab_size}") if is_changed else recipe.name
+    with restore_if_refused(run.root, name, "tokenizer.vocab_size"):
+        if is_changed:
             changes = {"vocab_size": vocab_size, "expected_sha256": None}
             run = replace(run, find_previous_folder=recipe.folder)
-            recipe, path = _write_derived_recipe(path, new_name, changes, options)
+            recipe, path = _write_derived_recipe(path, name, changes, options)
         with explain_recipe_keys(path, option_finder({}, options_by_key)):
             tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, options.strict)
     decisions = tokenizer.manifest.identity.decisions

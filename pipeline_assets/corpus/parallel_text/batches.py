@@ -18,7 +18,7 @@ from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.packing.hashed_order import hashed_order
 from pipeline_assets.corpus.parallel_text.padding import PaddedBatch, causal_mask, mask_source
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
-from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, missing_as_damage, open_cache
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_FIX, open_cache, unreadable_as_damage
 from pipeline_assets.spine.argument_types import check_arguments, plain_integers
 from pipeline_assets.spine.errors import InputError
 
@@ -119,7 +119,7 @@ def numpy_batches(
     if split not in SPLITS or batch < 1:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, and batch >= 1, got {split!r} and {batch}")
     paths = (Path(folder) / split / f"{name}.npy" for name in PaddedBatch._fields)
-    with missing_as_damage(folder):
+    with unreadable_as_damage(folder):
         arrays = PaddedBatch(*map(map_npy, paths))
     order = hashed_order(len(arrays.tokens), seed, "epoch", epoch)
     for first in range(0, len(order), batch):

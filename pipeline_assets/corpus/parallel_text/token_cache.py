@@ -152,18 +152,18 @@ def _sha256_or_missing(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def missing_as_damage(folder: Path | str) -> Iterator[None]:
-    """Convert an OSError of a `with` block that reads a cache to InputError."""
+def unreadable_as_damage(folder: Path | str) -> Iterator[None]:
+    """Convert OSErrors and ValueErrors of a block that reads a cache to InputErrors."""
     try:
         yield
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if not (Path(folder) / ENCODE_META_FILE).exists():
             raise InputError("no token cache found", folder, ENCODE_FIX) from None
         raise InputError(f"token cache is damaged ({error})", folder, _REBUILD_HINT) from None
 
 
 def _read_cache(folder: Path) -> TokenCache:
-    with missing_as_damage(folder):
+    with unreadable_as_damage(folder):
         meta = META_FORMAT.read(folder / ENCODE_META_FILE)
         ids, offsets = (
             {side: map_npy(folder / f"{side}.{kind}.npy") for side in ("src", "tgt")} for kind in ("ids", "offsets")
