@@ -13,7 +13,7 @@ from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, Message
 from pipeline_assets.corpus.harmony.parse import Span, parse_harmony
 
 
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(CONVERSATIONS, st.sampled_from(Ending))
 def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Message], ending: Ending) -> None:
     rendering = render_harmony(messages, analysis=AnalysisMode.KEEP, ending=ending)
@@ -56,7 +56,7 @@ def test_plain_conversations_are_read_back_or_refused(turns: list[tuple[Role, st
     assert parsed.template is Template.PLAIN_1
 
 
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(st.lists(st.sampled_from([*PIECES, "<|start|>assistant", "<|channel|>final", "<|message|>"])).map("".join))
 def test_a_text_is_read_whole_or_refused(text: str) -> None:
     try:

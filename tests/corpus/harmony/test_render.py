@@ -21,7 +21,7 @@ def render(*messages: Message, analysis: AnalysisMode = AnalysisMode.KEEP, endin
     return render_harmony(messages, analysis=analysis, ending=ending).text
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(CONVERSATIONS, st.sampled_from([AnalysisMode.KEEP, AnalysisMode.AUTO_DROP]), st.sampled_from(Ending))
 def test_text_and_tokens_equal_the_librarys(messages: list[Message], analysis: AnalysisMode, ending: Ending) -> None:
     expected = library_tokens(messages, analysis, ending)

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, compact_j
 from pipeline_assets.corpus.harmony.prompt import add_object_types, typescript_type
 
 
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(SCHEMAS)
 def test_types_equal_the_librarys_on_any_schema(schema: JsonValue) -> None:
     assert typescript_type(schema) == type_text(schema)

@@ -157,7 +157,7 @@ def build_schemas(inner: st.SearchStrategy[object]) -> st.SearchStrategy[dict[st
 
 
 @given(VALUES, st.recursive(build_schemas(st.booleans()), build_schemas, max_leaves=4), build_schemas(st.booleans()))
-@settings(max_examples=250)
+@settings(max_examples=500)
 def test_verdicts_equal_those_of_jsonschema(value: object, schema: dict[str, object], leaf: dict[str, object]) -> None:
     schema = schema | {"$defs": {"leaf": {name: part for name, part in leaf.items() if name != "$ref"}}}
 
