@@ -5,6 +5,7 @@ import logging
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 
 from pipeline_assets.corpus.readers.columns import find_column
@@ -72,7 +73,22 @@ def _pdf_row(content: bytes) -> Row:
     return {"text": "\n\n".join(filter(None, pages))} | ({"title": title} if title else {})
 
 
-_READERS: dict[str, Reader] = {"html": html_row, "notebook": _notebook_row, "docx": _docx_row, "pdf": _pdf_row}
+def _on_empty_stack(read: Reader) -> Reader:
+    """Return a reader that recurses equally deep for all callers: in a thread of its own."""
+
+    def read_in_thread(content: bytes) -> Row:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(read, content).result()
+
+    return read_in_thread
+
+
+_READERS: dict[str, Reader] = {
+    "html": html_row,
+    "notebook": _notebook_row,
+    "docx": _on_empty_stack(_docx_row),
+    "pdf": _on_empty_stack(_pdf_row),
+}
 WHOLE_FILE_FORMATS = frozenset(_READERS)
 _PACKAGES = {"html": ["selectolax"], "docx": ["mammoth", "selectolax"], "pdf": ["pypdf"]}
 

@@ -198,6 +198,18 @@ def test_a_docx_file_above_the_size_limit_is_a_reject(source: Source) -> None:
     assert read_fault(source, docx(BODY + " " * (64 << 20)), "a.docx") == fault
 
 
+def test_nested_tables_of_a_docx_file_are_read_whatever_the_depth_of_the_caller(source: Source) -> None:
+    table, end = "<w:tbl><w:tr><w:tc>", "</w:tc></w:tr></w:tbl>"
+    content = docx(
+        f"<w:document {W}><w:body>{table * 36}<w:p><w:r><w:t>a</w:t></w:r></w:p>{end * 36}</w:body></w:document>"
+    )
+
+    def read_below(frames: int) -> str:
+        return read_below(frames - 1) if frames else read_text(source, content, "a.docx")
+
+    assert read_below(0) == read_below(300) == "a"
+
+
 def pdf(*pages: str, more: str = "") -> bytes:
     """Build a PDF file with one line of text per page."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Count {len(pages)} /Kids [KIDS] >>"]
