@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import yaml
@@ -89,6 +91,25 @@ def test_init_explains_omitted_files_and_reports_links_and_copies(corpusmill: Co
     assert (first["source"], first["files"]) == ("odd", ["**/*.csv", "**/*.html", "**/*.txt"])
     assert first["exclude"] == ["latin 1.txt", "nul.txt", "utf16.txt", "utf32.txt"]
     assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})
+
+
+def test_printed_commands_decompress_files_before_they_convert_them(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_text("A text.")
+    (folder / "latin.txt.gz").write_bytes(gzip.compress("é".encode("latin-1")))
+    (folder / "nul.txt.gz").write_bytes(gzip.compress(b"A text.\0"))
+    (folder / "old.doc.gz").write_bytes(gzip.compress(b"a"))
+    (folder / "torn.txt.gz").write_bytes(b"\x8b\xe9")
+
+    lines = corpusmill("init", "odd", "--input", folder, "--data", tmp_path).stderr
+    for command in re.findall(r": (gzip [^)]+)\)", lines):
+        subprocess.run(command, shell=True, check=True, cwd=folder)
+
+    assert (folder / "latin.txt.gz.utf8.txt").read_text("utf-8") == "é"
+    assert (folder / "nul.txt.gz.text.txt").read_bytes() == b"A text."
+    assert (folder / "old.doc.gz.doc").read_bytes() == b"a"
+    assert "torn.txt.gz (neither compressed nor UTF-8; fetch it again)" in lines
 
 
 def test_init_omits_dead_links_pipes_and_loops_and_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:

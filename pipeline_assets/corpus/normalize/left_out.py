@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from pipeline_assets.corpus.formats.codecs import detect_codec
+from pipeline_assets.corpus.formats.compression import Codec
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.file_patterns import real_folder_and_parents, utf8_name
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
-from pipeline_assets.corpus.readers.source_folder import SourceFile, has_files, open_source
+from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, SourceFile, has_files, open_source
 from pipeline_assets.corpus.readers.source_formats import detect_format, strip_compression_suffix
 from pipeline_assets.corpus.readers.whole_files import WHOLE_FILE_FORMATS, extractor_versions, whole_file_rows
 from pipeline_assets.spine.files import file_sha256
@@ -64,6 +66,8 @@ def unreadable_reason(file: SourceFile) -> str | None:
     UsageError if the format needs a package that is not installed.
     """
     with open_source(file) as opened:
+        codec = detect_codec(opened.read(HEAD_BYTES))
+        opened.seek(0)
         head = next(read_blocks(opened, file), b"")[:_HEAD_BYTES] if file.bytes else b""
     format_, suffix = detect_format(file.name), _suffix(file)
     extractor_versions([format_])
@@ -72,29 +76,36 @@ def unreadable_reason(file: SourceFile) -> str | None:
     if format_ in WHOLE_FILE_FORMATS and file.bytes <= _HEAD_BYTES:
         [(_, row)] = whole_file_rows(file, format_)
         return f"{row.reason}: {row.detail}" if isinstance(row, Fault) else None
-    fault = None if format_ in ("parquet", "html", "docx", "pdf") else _encoding_fault(head, suffix)
+    fault = None if format_ in ("parquet", "html", "docx", "pdf") else _encoding_fault(head, suffix, codec)
+    if codec is None and fault and fault.startswith("not UTF-8") and file.name != strip_compression_suffix(file.name):
+        return "neither compressed nor UTF-8; fetch it again"
     if format_ is not None:
         return fault
     hint = f", {fault.partition(';')[0]}" if fault else ""
     if suffix and not fault:
         ending = file.name[len(strip_compression_suffix(file.name)) - len(suffix) :]
         hint = f"; to read it as text, add `**/*{ending}` to `files`, and set `text_endings: [{suffix}]`"
-    return _CONVERSIONS.get(suffix) or f"unknown format{hint}"
+    conversion = _CONVERSIONS.get(suffix)
+    if codec and conversion and "tar -xf" not in conversion:  # tar decompresses its input
+        return f"decompress it: {codec.name} -dc < {_NAME} > {_NAME}{suffix}"
+    return conversion or f"unknown format{hint}"
 
 
-def _encoding_fault(head: bytes, suffix: str) -> str | None:
-    output = f"-t UTF-8 {_NAME} -o {_NAME}.utf8{suffix}"
+def _encoding_fault(head: bytes, suffix: str, codec: Codec | None) -> str | None:
+    pipe, source = (f"{codec.name} -dc < {_NAME} | ", "") if codec else ("", f"{_NAME} ")
+    output = f"-t UTF-8 {source}-o {_NAME}.utf8{suffix}"
     if head.startswith(UTF16_MARKS):
         encoding = "UTF-32" if head.startswith(codecs.BOM_UTF32_LE) else "UTF-16"
-        return f"{encoding}; convert it: iconv -f {encoding} {output}"
+        return f"{encoding}; convert it: {pipe}iconv -f {encoding} {output}"
     nul_characters = head.count(b"\0")
     if nul_characters > max(1, len(head) // 100):
         return "binary"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
     except UnicodeDecodeError:
-        return f"not UTF-8; convert it, such as: iconv -f WINDOWS-1252 {output}"
-    return f"NUL characters; remove them: tr -d '\\000' < {_NAME} > {_NAME}.text{suffix}" if nul_characters else None
+        return f"not UTF-8; convert it, such as: {pipe}iconv -f WINDOWS-1252 {output}"
+    output = f"{source and '< '}{source}> {_NAME}.text{suffix}"
+    return f"NUL characters; remove them: {pipe}tr -d '\\000' {output}" if nul_characters else None
 
 
 def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
