@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
+_NO_THREAD = "can't start new thread"  # CPython's message if memory, or the limit on processes, is used up
+
 
 def explain_os_error(error: OSError, path: Path) -> InputError:
     """Convert an OSError, such as a full disk, to an InputError with a fix."""
@@ -21,6 +23,9 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
         case errno.EFBIG:
             fix = "raise the limit (ulimit -f), then run the same command to continue"
             return NoSpaceError("the file reached the file size limit", path, fix)
+        case errno.EMFILE:
+            fix = "raise the limit (ulimit -n), then run the same command to continue"
+            return RetryableError("the limit on open files is reached", path, fix)
         case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
             return RetryableError("reading is not allowed", path, "grant read permission")
         case errno.EACCES | errno.EPERM | errno.EROFS:
@@ -51,6 +56,7 @@ class NoSpaceError(RetryableError):
 def convert_os_errors(root: Path) -> Iterator[None]:
     """Convert each OSError of a `with` block, except a broken pipe, to an InputError.
 
+    Errors of memory, and of threads that cannot start, are converted, too.
     If the file is below `root`, the text `fix` of a NoSpaceError also names `root`.
     """
     try:
@@ -67,3 +73,9 @@ def convert_os_errors(root: Path) -> Iterator[None]:
     except NoSpaceError as error:
         error.add_location(root)
         raise
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and str(error) != _NO_THREAD:
+            raise
+        what = "no memory could be allocated" if isinstance(error, MemoryError) else "no thread could be started"
+        fix = "use fewer workers, or raise the limits of memory (ulimit -v) and processes (ulimit -u), and run again"
+        raise RetryableError(what, None, fix) from error

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 from crash_points import kill_at, list_steps
 
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.disk_errors import explain_os_error
+from pipeline_assets.spine.disk_errors import convert_os_errors, explain_os_error
 from pipeline_assets.spine.durable import DurableFile, boot_id, link, make_folder, remove, write_durably
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.file_ranges import reserve, write_range
@@ -154,6 +155,10 @@ def test_refused_write_names_its_file(path: Path) -> None:
             "EFBIG",
             "the file reached the file size limit; raise the limit (ulimit -f), then run the same command to continue",
         ),
+        (
+            "EMFILE",
+            "the limit on open files is reached; raise the limit (ulimit -n), then run the same command to continue",
+        ),
         ("EACCES EPERM EROFS", "writing is not allowed; grant write permission, or choose another folder"),
         ("ENOTDIR EEXIST", "expected a folder, got a file; choose another folder, or move the file away"),
         (
@@ -166,6 +171,22 @@ def test_os_errors_are_explained(path: Path, numbers: str, line: str) -> None:
     lines = {str(explain_os_error(OSError(getattr(errno, number), "bad disk"), path)) for number in numbers.split()}
 
     assert lines == {f"{path}: {line}"}
+
+
+def test_missing_memory_and_refused_threads_are_explained_and_other_errors_kept(tmp_path: Path) -> None:
+    def start_thread() -> None:
+        stack_bytes = threading.stack_size(1 << 45)
+        try:
+            threading.Thread(target=bool).start()
+        finally:
+            threading.stack_size(stack_bytes)
+
+    limits = "use fewer workers, or raise the limits of memory (ulimit -v) and processes (ulimit -u), and run again"
+    for fail, what in ((start_thread, "no thread could be started"), (lambda: b"x" * (1 << 62), "no memory could be")):
+        with pytest.raises(RetryableError, match=f"^{what}.*; {re.escape(limits)}$"), convert_os_errors(tmp_path):
+            fail()
+    with pytest.raises(RuntimeError, match=r"^another$"), convert_os_errors(tmp_path):
+        raise RuntimeError("another")
 
 
 def test_denied_read_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
