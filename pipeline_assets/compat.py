@@ -3,7 +3,8 @@
 Functions import the libraries that they need, so that loading this module loads none.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,18 @@ def skip_numba_compiler() -> None:
 
     vars(entrypoints)["_already_initialized"] = True
     setattr(caching.Cache, "load_overload", load_overload)  # noqa: B010 - mypy refuses to replace a method
+
+
+def compile_without_cache_on_errors() -> None:
+    """Make numba compile kernels that cannot be stored or loaded, as on a full disk."""
+    from numba.core import caching
+
+    @contextlib.contextmanager
+    def guard(cache: object) -> Iterator[None]:
+        with contextlib.suppress(OSError):
+            yield
+
+    setattr(caching.Cache, "_guard_against_spurious_io_errors", guard)  # noqa: B010 - mypy refuses to replace a method
 
 
 def replace_fork_exec(function: Callable[..., Any]) -> None:

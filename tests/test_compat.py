@@ -141,6 +141,7 @@ def test_cached_kernel_is_loaded_without_compiler_modules(tmp_path: Path) -> Non
 def test_numba_has_the_replaced_names_and_the_cache_locator_methods() -> None:
     assert vars(entrypoints)["_already_initialized"] is True
     assert "_already_initialized" in inspect.getsource(entrypoints.init_all)
+    assert "self._guard_against_spurious_io_errors()" in inspect.getsource(caching.Cache.save_overload)
     assert vars(config)["CACHE_LOCATOR_CLASSES"] == f"{compiled.__name__}.{compiled.KernelCacheLocator.__name__}"
     assert {"get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"} <= set(
         dir(caching.UserWideCacheLocator)

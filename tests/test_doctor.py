@@ -156,8 +156,9 @@ def test_unwritable_or_damaged_kernel_cache_is_reported(tmp_path: Path) -> None:
         variables = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
         return subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True).stdout
 
-    with mounted(tmp_path / "cache", "ro") as cache:
-        assert kernels(cache).startswith(f"warning {cache}/python3")
+    for options in ("ro", "size=4k"):
+        with mounted(tmp_path / options[:2], options) as cache:
+            assert kernels(cache).startswith(f"warning {cache}/python3")
     assert kernels(tmp_path) == f"ok compiled kernels load from {tmp_path}\n"
     for path in tmp_path.rglob("*.nbi"):
         path.write_bytes(b"damaged")

@@ -159,7 +159,7 @@ def _probe_memory(root: Path) -> str:
 
 
 def _probe_kernels(root: Path) -> str:
-    from pipeline_assets.corpus.compiled import cache_folder, is_writable
+    from pipeline_assets.corpus.compiled import cache_folder
     from pipeline_assets.corpus.packing.hashed_order import hashed_order
 
     try:
@@ -169,9 +169,9 @@ def _probe_kernels(root: Path) -> str:
     if order != _EXPECTED_HASHED_ORDER:
         what = f"a compiled kernel gave {order!r}, expected {_EXPECTED_HASHED_ORDER}"
         raise RetryableError(what, cache_folder(), "delete the folder, then kernels are compiled again")
-    if not is_writable(cache_folder()):
+    if not any(cache_folder().glob("*.nbc")):
         what = "compiled kernels cannot be stored, so that each process compiles them again"
-        raise ProbeWarning(what, cache_folder(), "make it writable, or set NUMBA_CACHE_DIR")
+        raise ProbeWarning(what, cache_folder(), "make it writable, free some space, or set NUMBA_CACHE_DIR")
     return f"compiled kernels load from {cache_folder().parent}"
 
 

@@ -19,11 +19,12 @@ from numba.core import config
 from numba.core.caching import UserWideCacheLocator
 from numpy.typing import NDArray
 
-from pipeline_assets.compat import skip_numba_compiler
+from pipeline_assets.compat import compile_without_cache_on_errors, skip_numba_compiler
 from pipeline_assets.spine.usage import nearest_existing
 
 F = TypeVar("F", bound=Callable[..., object])
 skip_numba_compiler()
+compile_without_cache_on_errors()
 _INNER_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 _SOURCE_FOLDER = Path(__file__).parent
 

@@ -98,6 +98,13 @@ def test_without_a_cache_folder_code_is_compiled_in_each_process(clone: Path, tm
     assert run_kernel(clone, unusable) == "2 0"
 
 
+def test_code_that_cannot_be_stored_is_compiled_in_each_process(clone: Path, tmp_path: Path) -> None:
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
+    code = f"{full}; from pipeline_assets.corpus.kernels import *; print(stepped(1))"
+
+    assert [run(clone, code, tmp_path / "cache") for _ in range(2)] == ["2", "2"]
+
+
 def test_functions_of_other_modules_are_cached_in_numbas_own_folder(clone: Path, tmp_path: Path) -> None:
     (clone / "others.py").write_text("import numba\n\n\n@numba.njit(cache=True)\ndef one() -> int:\n    return 1\n")
 
