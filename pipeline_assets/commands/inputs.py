@@ -19,6 +19,7 @@ from pipeline_assets.commands.options import RecipeContent
 from pipeline_assets.commands.terminal import echo, format_command
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
+from pipeline_assets.corpus.readers.file_patterns import glob_paths
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_repo_name
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.source_formats import detect_format
@@ -194,7 +195,7 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:
-        matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
+        matches = sorted(glob_paths(os.path.abspath(pattern)))
         sealed = [folder for match in matches if (folder := _find_sealed_folder(match)) is not None]
         if not sealed:
             raise UsageError("no sealed source matches", pattern, "choose folders that contain a manifest.json")
@@ -294,7 +295,7 @@ def folder_and_patterns(inputs: Sequence[str], folder_pattern: str) -> tuple[Pat
         path = os.path.abspath(text) if text else ""
         if os.path.isdir(path):
             paths.append((PurePosixPath(path), folder_pattern))
-        elif os.path.exists(path) or glob.glob(path, recursive=True):
+        elif any(True for _ in glob_paths(path)):
             paths.append((PurePosixPath(path), ""))
         elif "://" in text:
             in_recipe = "write this URL as the path of a source in a recipe (docs/object_stores.md), or copy the files"

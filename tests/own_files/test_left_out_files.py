@@ -134,6 +134,27 @@ def test_init_omits_dead_links_pipes_and_loops_and_run_reads_the_rest(corpusmill
     assert ran.returncode == 0 and "normalized/in  2 documents\n" in ran.stdout
 
 
+def test_a_pattern_ends_at_links_that_loop_and_in_folders_nested_too_deep(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_text("A text of some words.")
+    for name in ("one", "two"):  # of which `glob` follows 2 ** 40 paths
+        (folder / name).symlink_to(".")
+    (tmp_path / "deep" / "/".join("d" * 401)).mkdir(parents=True)
+
+    looped = corpusmill("init", "odd", "--input", folder / "**" / "*.txt", "--data", tmp_path)
+    lines = {
+        refused(corpusmill("init", "deep", "--input", path, "--data", tmp_path)).replace(str(tmp_path), "")
+        for path in (tmp_path / "deep", tmp_path / "deep" / "**" / "*.txt")
+    }
+
+    assert (looped.returncode, looped.stderr) == (0, "")  # the pattern matches no link
+    fix = "move the inner folders up, or out of this folder"
+    assert lines == {f"/deep: folders are nested more than 400 levels deep; {fix}"}
+
+
 def test_init_omits_dumps_in_name_only_and_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.normalize.left_out import (
 )
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import find_column
-from pipeline_assets.corpus.readers.file_patterns import utf8_name
+from pipeline_assets.corpus.readers.file_patterns import matching_names, utf8_name
 from pipeline_assets.corpus.readers.json_values import is_array_or_multiline_file
 from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.local import SAMPLE_SIZE, read_first_rows
@@ -82,16 +82,16 @@ def draft_sources(folder: SourceFolder, source_name: str, root: Path) -> tuple[l
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in FILE_DESCRIPTIONS}
     left_out = LeftOutFiles(list)
-    odd = unreadable_entries(folder.path)
+    is_whole = folder.patterns == (_ANY_PATTERN,)
+    odd = unreadable_entries(folder.path, None if is_whole else matching_names(folder.path, folder.patterns))
     for entry in odd:
         reason = _UNREADABLE_ENTRY if utf8_name(entry) == entry else "a name that is not UTF-8; rename the file"
         left_out[PurePosixPath(entry).suffix.lower(), reason].append(utf8_name(entry))
     folder = replace(folder, exclude=(*folder.exclude, *(utf8_name(glob.escape(entry)) for entry in odd)))
-    is_whole = folder.patterns == (_ANY_PATTERN,)
-    has_files, hidden = scan_hidden_entries(folder.path)
-    if is_whole and hidden:
+    has_files, hidden = scan_hidden_entries(folder.path) if is_whole else (True, [])
+    if hidden:
         left_out["hidden", "files and folders whose names begin with a dot are not read"] = hidden
-    for file in folder.files() if has_files or not is_whole else ():
+    for file in folder.files() if has_files else ():
         if any((folder.path / above / MANIFEST_FILE).is_file() for above in PurePosixPath(file.name).parents):
             leave_out(file, "part of a sealed artifact", left_out)
         else:

@@ -2,7 +2,6 @@
 
 import codecs
 import itertools
-import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from pipeline_assets.corpus.formats.codecs import detect_codec
 from pipeline_assets.corpus.formats.compression import Codec
 from pipeline_assets.corpus.readers.faults import Fault
-from pipeline_assets.corpus.readers.file_patterns import real_folder_and_parents, utf8_name
+from pipeline_assets.corpus.readers.file_patterns import real_folder_and_parents, utf8_name, walk_folder
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, SourceFile, has_files, open_source
 from pipeline_assets.corpus.readers.source_formats import detect_format, strip_compression_suffix
@@ -114,22 +113,26 @@ def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
     Visible files in linked folders count. Hidden entries are relative to the folder; hidden folders end with a slash.
     """
     is_filled, hidden = False, list[str]()
-    for parent, folders, names in os.walk(folder):
-        base, entries = Path(parent).relative_to(folder), [*(f"{name}/" for name in folders), *names]
+    for parent, folders, names in walk_folder(folder):
+        base, entries = parent.relative_to(folder), [*(f"{name}/" for name in folders), *names]
         hidden += [(base / name).as_posix() + "/" * name.endswith("/") for name in entries if name.startswith(".")]
         folders[:] = [name for name in folders if not name.startswith(".")]
         is_filled |= any(not name.startswith(".") for name in names)
-        linked = (path for name in folders if (path := Path(parent, name)).is_symlink())  # which `walk` does not enter
+        linked = (path for name in folders if (path := parent / name).is_symlink())  # which `walk` does not enter
         is_filled = is_filled or any(map(has_files, linked))
     return is_filled, sorted(hidden)
 
 
-def unreadable_entries(folder: Path) -> list[str]:
+def unreadable_entries(folder: Path, names: Sequence[str] | None) -> list[str]:
     """List the paths below a folder, relative to it, that no reader can open.
 
-    These are broken links, links to a folder that contains them, special files such as pipes, and non-UTF-8 names.
+    These are broken links, links to a folder that contains them, special files such as pipes, and non-UTF-8 names. With
+    `names`, which are relative paths, only these are examined.
     """
-    entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
+    if names is None:
+        entries = [parent / name for parent, folders, files in walk_folder(folder) for name in (*folders, *files)]
+    else:
+        entries = [folder / name for name in names]
     odd = {entry for entry in entries if not (entry.is_file() or entry.is_dir())}
     odd |= {entry for entry in entries if utf8_name(entry.name) != entry.name}
     links = (entry for entry in {*entries} - odd if entry.is_symlink())

@@ -2,6 +2,7 @@
 
 import fnmatch
 import functools
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence, Set
@@ -10,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import require_folder
 
+_MAX_LEVELS = 400  # folders inside one another; Python recurses through them, and its limit is 1,000 calls
 _WILDCARD = re.compile(r"[*?\[]")
 _UNDECODED_BYTE = re.compile("[\udc80-\udcff]")  # how Python stores a byte of a name that is not UTF-8
 
@@ -33,6 +35,20 @@ def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
     return sorted(names)
 
 
+def glob_paths(pattern: str) -> Iterator[Path]:
+    """Yield the files and folders that an absolute pattern matches, or the path of that very name.
+
+    Unlike in `glob`, links that loop are not followed.
+    """
+    if os.path.lexists(pattern):
+        yield Path(pattern)
+        return
+    parts = PurePosixPath(pattern).parts
+    root = Path(*itertools.takewhile(lambda part: not _WILDCARD.search(part), parts[:-1]))
+    for name, _ in _glob(root, "", parts[len(root.parts) :], real_folder_and_parents(root)) if parts else ():
+        yield root / name
+
+
 def real_folder_and_parents(folder: Path) -> Set[Path]:
     """Return the real paths of a folder and its parents, to detect links that loop."""
     real = Path(os.path.realpath(folder))
@@ -49,6 +65,7 @@ def _glob(root: Path, folder: str, parts: Sequence[str], ancestors: Set[Path]) -
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:
         yield from _glob(root, folder, rest, ancestors)
+    _check_depth(root, folder.count("/"))
     for entry in os.scandir(root / folder) if (root / folder).is_dir() else ():
         is_hidden = entry.name.startswith(".") and not first.startswith(".")
         if is_hidden or not (is_any_depth or fnmatch.fnmatchcase(entry.name, first)):
@@ -61,6 +78,22 @@ def _glob(root: Path, folder: str, parts: Sequence[str], ancestors: Set[Path]) -
                 yield from _glob(root, f"{folder}{entry.name}/", deeper, ancestors | {real})
         elif not rest:
             yield folder + entry.name, is_folder
+
+
+def walk_folder(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield the path and the names of folders and files for each folder, as os.walk does.
+
+    Raise UsageError if folders are nested too deep.
+    """
+    for parent, folders, names in os.walk(root):
+        _check_depth(root, len(Path(parent).parts) - len(root.parts))
+        yield Path(parent), folders, names
+
+
+def _check_depth(root: Path, levels: int) -> None:
+    if levels > _MAX_LEVELS:
+        fix = "move the inner folders up, or out of this folder"
+        raise UsageError(f"folders are nested more than {_MAX_LEVELS} levels deep", root, fix)
 
 
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
