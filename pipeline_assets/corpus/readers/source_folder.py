@@ -106,12 +106,14 @@ def _source_file(root: Path, name: str) -> SourceFile:
         if error.errno not in _BROKEN_LINK_ERRNOS:
             raise
     if status is None or not stat.S_ISREG(status.st_mode):
-        raise UsageError("not a regular file, or a broken link", path, "remove it, or list it in `exclude`")
+        fix = "remove it, or list it in `exclude`, which only local sources have"
+        raise UsageError("not a regular file, or a broken link", path, fix)
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
-        fix = f"rename the file, because manifests name files in UTF-8, or list {utf8_name(name)!r} in `exclude`"
-        raise UsageError("the file name is not UTF-8", ascii(name), fix) from None
+        what = "the file name is not UTF-8, as names in manifests are"
+        fix = f"rename the file, or list {utf8_name(name)!r} in `exclude`, which only local sources have"
+        raise UsageError(what, ascii(name), fix) from None
     return SourceFile(path, name, status.st_size)
 
 

@@ -157,7 +157,7 @@ def _page_language(url: str, language: str | None, piece: ByteRange, offset: int
     where = f"{piece.file.path} {format_row_position(piece.file.name, offset, piece.file)}"
     if match is not None:
         what = f"the url {url} belongs to a wiki other than `language` in the recipe, {language}"
-        raise InputError(what, where, "correct `language`, or exclude the file")
+        raise InputError(what, where, "correct `language`, or omit the file in `files`")
     if is_on_other_site(url):
         fix = "extract with --json, add .jsonl to the names of the files, and read them as a local source"
         raise InputError(f"the url {url} is not on Wikipedia", where, fix)

@@ -139,7 +139,7 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last_page: bool, piece: B
     if not is_closed and (is_last_page or not has_end_inside):
         what = "the page is not closed" + (": the file is truncated" if is_last_page else " before the next")
         where = f"{piece.file.path} {format_row_position(piece.file.name, offset, piece.file)}"
-        raise InputError(what, where, "extract again, or exclude the file")
+        raise InputError(what, where, "extract again, or omit the file in `files`")
     if has_end_inside:
         return Fault("unclear_end", "a line `</doc>` inside the page")
     if header[0].endswith(b"\r\n"):  # an extraction on Windows

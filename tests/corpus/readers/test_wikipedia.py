@@ -213,7 +213,7 @@ WIKTIONARY = "https://en.wiktionary.org/wiki?curid=12"
     ("url", "language", "message"),
     [
         ("?curid=12", None, "has no language; set `language` in the recipe"),
-        (EN, "vi", "belongs to a wiki other than `language` in the recipe, vi; correct `language`, or exclude"),
+        (EN, "vi", "belongs to a wiki other than `language` in the recipe, vi; correct `language`, or omit the file"),
         (WIKTIONARY, "en", "is not on Wikipedia; extract with --json, add .jsonl to"),
     ],
 )

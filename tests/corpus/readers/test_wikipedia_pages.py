@@ -134,7 +134,10 @@ NO_HEADER = "is not a header of wikiextractor; "
         ('<doc id="1" title="T">\nT\n', f'the first line, \'<doc id="1" title="T">\', {NO_HEADER}'),
         (f"  {CUT_PAGE}", f'the first line, \'<doc id="2" url="u" title="T">\', {NO_HEADER}'),
         (doc(1) + CUT_PAGE, f"line 7 (byte {len(doc(1))}): the page is not closed: the file is trunc"),
-        (f"{CUT_PAGE}\n{doc(3)}", "line 1 (byte 0): the page is not closed before the next; "),
+        (
+            f"{CUT_PAGE}\n{doc(3)}",
+            "line 1 (byte 0): the page is not closed before the next; extract again, or omit the file in `files`",
+        ),
     ],
     ids=["empty", "blank", "array", "dump", "text", "other json", "other doc", "indented", "cut", "joined"],
 )
