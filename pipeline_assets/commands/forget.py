@@ -83,15 +83,15 @@ def _check_options(
     has_rows: bool, cleans: bool, published_repo: str | None, keeps_history: bool, applies: bool, reason: str | None
 ) -> None:
     """Raise UsageError if options exclude each other or a needed option is missing."""
-    if published_repo is not None:
-        if cleans or has_rows:
-            raise UsageError("excludes --clean and all options of rows", "--published", "add the rows first")
-        return
+    if published_repo is not None and (cleans or has_rows):
+        raise UsageError("excludes --clean and all options of rows", "--published", "add the rows first")
     if cleans and has_rows:
         raise UsageError("excludes --ids, --source, --url and --text", "--clean", "add the rows first")
-    if (applies or reason is not None) and not (has_rows or cleans):
-        option = "--apply" if applies else "--reason"
+    if not has_rows and (reason is not None or (applies and not cleans and published_repo is None)):
+        option = "--apply" if reason is None else "--reason"
         raise UsageError("no rows to forget", option, "pass --ids, --source, --url or --text")
+    if published_repo is not None:
+        return
     if keeps_history and not cleans:
         raise UsageError("needs --clean or --published", "--keep-history", "add one of them, or remove the option")
     if has_rows and applies and not (reason or "").strip():

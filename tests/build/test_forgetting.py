@@ -271,7 +271,8 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
         assert f"{name}: {rule}" in refusal(text=[tmp_path / name], reason="r", apply=True)
     assert "/dev/zero: the file has more than 268,435,456 bytes" in refusal(text=[Path("/dev/zero")])
     assert "--apply: no rows to forget" in refusal(apply=True)
-    assert "--reason: no rows to forget" in refusal(reason="r")
+    for other in ({}, {"clean": True}, {"published": "me/pools"}):
+        assert "--reason: no rows to forget" in refusal(reason="r", **other)
     assert "--keep-history: needs --clean or --published" in refusal(keep_history=True)
     assert "no document was read from this row" in refusal(source=[f"{tmp_path}/in/sources/notes/rows.jsonl#3"])
     assert not (root / "removals").exists()
