@@ -132,8 +132,9 @@ class ModalSettings(pydantic.BaseModel):
             is_lost = limit_s == _MAX_LOST_WORK_S
             why = "an interrupted call loses its work" if is_lost else f"{variable_name('timeout_s')} ends it"
             what = f"a shard would take about {shard_seconds:,.0f} s, and may take {limit_s:,.0f} s because {why}"
-            fewer = f"`scoring.shard_rows` to {max(int(rows * limit_s / seconds), 1)} or less"
-            return UsageError(what, split, f"set {fewer}")
+            fewer, speed = int(rows * limit_s / seconds), variable_name("tokens_per_s")
+            fix = f"`scoring.shard_rows` to {fewer} or less" if fewer else f"{speed} to the speed of a faster container"
+            return UsageError(what, split, f"set {fix}")
         return None
 
 

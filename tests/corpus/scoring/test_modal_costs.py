@@ -102,3 +102,11 @@ def test_a_shard_of_more_than_five_minutes_is_refused(work: ScoreWork, timeout_s
     assert line == f"mine/train: a shard would take about 480 s, and may take {limit}"
     fewer = replace(long, recipe=long.recipe.model_copy(update={"shard_rows": int(line.split()[-3])}))
     assert len(list(factory.describe_costs([fewer]))) == 2
+
+
+def test_rows_of_more_than_five_minutes_need_a_faster_container(work: ScoreWork) -> None:
+    long = replace(work, text_bytes=4 * 17_000 * 4_800)
+
+    line = refusal(lambda: list(ModalLauncherFactory(ModalSettings(gpu="none")).describe_costs([long])), UsageError)
+
+    assert line.endswith("; set CORPUSMILL_MODAL_TOKENS_PER_S to the speed of a faster container")
