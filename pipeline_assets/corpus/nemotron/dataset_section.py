@@ -98,8 +98,8 @@ class SplitSource(RecipeSection):
         for split in self.splits:
             if not re.fullmatch(r"\w[\w.-]*", split):
                 raise ValueError(f"a split name must have only letters, digits, `_`, `.` and `-`, got {split!r}")
-            if max(len(split), len(dataset_key(self.dataset))) > MAX_NAME:
-                raise ValueError(f"a dataset or split name must have at most {MAX_NAME} characters, got {split!r}")
+            if len(longest := max(split, dataset_key(self.dataset), key=len)) > MAX_NAME:
+                raise ValueError(f"a dataset or split name must have at most {MAX_NAME} characters, got {longest!r}")
             if DOTS in (partition := partition_key(self.dataset, split)):
                 raise ValueError(f"a dataset or split name {DOTS_RULE}, got {partition!r}")
         for key in ("files", "reasoning_effort"):

@@ -53,6 +53,7 @@ SEEDS = {"dataset": "maker/chats", "path": "seeds", "splits": ["low"], "text": "
         ({"path": "chats"}, ONE_LOCATION),
         ({"dataset": "chats"}, "`dataset` must be owner/name, such as nvidia/Nemotron-Science-v1, got 'chats'"),
         ({"dataset": "maker/nemotron"}, "'maker/nemotron' cannot be a folder name in the data root; choose another"),
+        ({"dataset": f"maker/{'x' * 151}"}, f"name must have at most 150 characters, got '{'x' * 151}'"),
         ({"splits": ["low...high"]}, "a dataset or split name must not contain `...`, which is a range in Dagster's"),
         ({"splits": ["../low"]}, "a split name must have only letters, digits, `_`, `.` and `-`, got '../low'"),
         ({"splits": ["low", "low"]}, "chats/low is repeated; name each split once"),
