@@ -169,7 +169,9 @@ def _write_scoring_recipe(
     """Write the recipe that scores the pools in a folder or hub repo; return it."""
     ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
     folder, run = local_folder(pool, "--pool"), options.run
-    sealed = [] if folder is None or subdir else [*sealed_targets(folder, CANDIDATE_POOLS).values()]
+    sealed = (
+        [] if folder is None or subdir or revision is not None else [*sealed_targets(folder, CANDIDATE_POOLS).values()]
+    )
     if sealed and not (sealed := [pools for pools in sealed if open_artifact(pools.folder).manifest.identity.files]):
         raise UsageError("the pools have no rows", pool, "choose pools with rows")
     if sealed and all(find_data_root(target.folder) == run.root for target in sealed):

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,6 +90,19 @@ def test_invalid_command_is_one_line_and_builds_nothing(
     assert (status, line in message) == (2, True), message
     assert half_written(tmp_path) == []
     assert not [*tmp_path.glob("out/nemotron/**/manifest.json")]
+
+
+def test_commit_of_sealed_pools_is_refused(
+    corpusmill: Corpusmill, copy_root: Callable[[str], Path], model: Path
+) -> None:
+    root = copy_root("nemotron")
+    [pools] = root.glob("nemotron/*/candidate_pools")
+    words = ("--pool", pools, "--pool-revision", "main", "--model", model, "--device", "cpu", "--out-dir", root)
+
+    refused = corpusmill("nemotron", "score", *words, "--dry-run")
+
+    assert refused.returncode == 2
+    assert only_line(refused).endswith(": a folder has no commits, got --pool-revision; omit --pool-revision")
 
 
 def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Wrong, chats: Path) -> None:
