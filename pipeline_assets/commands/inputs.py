@@ -2,10 +2,11 @@
 
 import fnmatch
 import glob
+import hashlib
 import itertools
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +29,7 @@ from pipeline_assets.spine.areas import scan_folders
 from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_manifest
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.key_types import MAX_NAME
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.systems.registry import SYSTEMS
@@ -186,6 +188,12 @@ def slugify(text: str) -> str:
         else "-"
         for letter in text.lower()
     ).strip("-.")
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Join names as the name of a recipe; cut a long one, and end it with a hash."""
+    name = "-".join(names)
+    return name if len(name) <= MAX_NAME else f"{name[:100]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:

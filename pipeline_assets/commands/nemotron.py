@@ -12,7 +12,14 @@ from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
-from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_targets, slugify, upstream_targets
+from pipeline_assets.commands.inputs import (
+    folder_or_commit,
+    join_names,
+    local_folder,
+    sealed_targets,
+    slugify,
+    upstream_targets,
+)
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import echo, format_command, print_lines
@@ -196,7 +203,7 @@ def _build_dataset(
         known = {dataset_key(name): efforts for name, efforts in dataset_section.EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
         section["reasoning_effort"] = {split: effort for split, effort in efforts.items() if split in section["splits"]}
-    name = "-".join([command_name, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, splits)])
+    name = join_names([command_name, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, splits)])
     recipe = {"system": "nemotron", "name": name, **content, "datasets": [section]}
     options.build_recipe(nemotron.NemotronRecipe, recipe, artifact_lines)
 

@@ -16,7 +16,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_targets
-from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_targets, slugify
+from pipeline_assets.commands.inputs import folder_or_commit, join_names, local_folder, sealed_targets, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import align, format_command, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, source_split
@@ -153,7 +153,7 @@ def _targets_from_sealed_scores(folder: Path, subsets: SubsetsRecipe | None) -> 
     """Return the targets of `report_and_subset_targets` for the scores below a folder."""
     if not (scores := [*sealed_targets(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
-    name = "-".join(sorted({target.name.partition("/")[0] for target in scores}))
+    name = join_names(sorted({target.name.partition("/")[0] for target in scores}))
     return report_and_subset_targets(name, scores, subsets)
 
 
@@ -182,7 +182,7 @@ def _write_scoring_recipe(
         folders = [str(target.folder) for target in sealed] or [pool]
         pools = {"datasets": [pools_section(folder, revision, run.require_hub("pools"), subdir) for folder in folders]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
-    name = "-".join(["score", *map(slugify, [*names, model_name])])
+    name = join_names(["score", *map(slugify, [*names, model_name])])
     content: RecipeContent = {"system": "nemotron", "name": name, "scoring": scoring, **pools}
     recipe, _ = options.write_recipe(NemotronRecipe, content)
     print_lines(recipe.warnings(), err=True)

@@ -11,7 +11,14 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import BuildOptions, OutDir, build_recipe
-from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source_section, resolve_commit, slugify
+from pipeline_assets.commands.inputs import (
+    Inputs,
+    folder_and_patterns,
+    hub_source_section,
+    join_names,
+    resolve_commit,
+    slugify,
+)
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys
 from pipeline_assets.commands.terminal import AsJson, echo, join_first, log_to_stderr, print_answer, print_lines
@@ -97,7 +104,7 @@ def hf_stream(
             hub, repo, config or default, commit, source_keys["amount"], source_keys["rules"], source_keys["seed"]
         )
         sections.append(section | {key: source_keys[key] for key in source_keys if key == _REJECT_LIMIT_KEY})
-    name = "-".join([*(repo.rpartition("/")[2] for repo in source), *([config] if config else [])])
+    name = join_names([*(repo.rpartition("/")[2] for repo in source), *([config] if config else [])])
     _build_sources(options, name, sections)
 
 

@@ -105,6 +105,20 @@ def test_commit_of_sealed_pools_is_refused(
     assert only_line(refused).endswith(": a folder has no commits, got --pool-revision; omit --pool-revision")
 
 
+def test_recipe_of_splits_with_long_names_has_a_name_with_a_hash(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "chats").mkdir()
+    splits = ["a" * 80, "b" * 80]
+    for split in splits:
+        (tmp_path / "chats" / f"{split}.jsonl").write_bytes(b"{}\n")
+    chosen = ("--split", splits[0], "--split", splits[1], "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+
+    result = corpusmill("nemotron", "inventory", "--dataset", tmp_path / "chats", *chosen)
+
+    assert result.returncode == 0, result.stderr
+    [recipe] = (tmp_path / "out" / "recipes").iterdir()
+    assert recipe.name == f"inventory-chats-{'a' * 80}-bbb-005bedc7.yaml"
+
+
 def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Wrong, chats: Path) -> None:
     status, line = wrong("normalize", "--dataset", chats, "--domain", "math")
 
