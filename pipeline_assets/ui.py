@@ -26,6 +26,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.sealed_folder import raise_if_artifact
 from pipeline_assets.spine.shipped import shipped_path
 from pipeline_assets.spine.visible import VISIBLE_TABLE
 from pipeline_assets.systems.registry import SYSTEMS
@@ -54,6 +55,7 @@ def ui(
         raise UsageError("folder not found", data, "pass the data root of a build with --data")
     if not data.is_dir():
         raise UsageError("expected a folder, got a file", data, "choose another folder, or move the file away")
+    raise_if_artifact(data, "pass the data root of a build with --data")
     webhook_address()
     if invalid := invalid_settings(os.environ):
         raise UsageError("; ".join(invalid), None, "correct them")

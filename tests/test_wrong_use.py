@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -184,6 +185,24 @@ def test_wrong_arguments_are_one_line_and_create_nothing(
 
     assert refused(result) == line.format(here=folder)
     assert not (folder / "none").exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["forget --text {text} --reason r --apply", "init mine --input {text}", "status", "rebuild {here}", "ui"]
+)
+def test_an_artifact_as_data_root_is_refused(
+    corpusmill: Corpusmill, copy_root: Callable[[str], Path], command: str
+) -> None:
+    sealed = next(copy_root("parallel_text").rglob("manifest.json")).parent
+    before, words = sorted(sealed.rglob("*")), command.format(text=__file__, here=sealed).split()
+
+    for root in (sealed, sealed / "folder"):
+        root.mkdir(exist_ok=True)
+        assert refused(corpusmill(*words, "--data", root)).startswith(
+            f"{sealed}: expected a data root, got an artifact"
+        )
+
+    assert [path for path in sorted(sealed.rglob("*")) if path != sealed / "folder"] == before
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.manifest import MANIFEST_FILE, MANIFEST_FORMAT, Manifest
 from pipeline_assets.spine.recipe_yaml import inline_yaml
+from pipeline_assets.spine.sealed_folder import raise_if_artifact
 from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -189,6 +190,7 @@ def init(
     if not name or name != valid:
         what = f"the recipe's name must be lower case, without blanks, accents and .yaml, got {name!r}"
         raise UsageError(what, "init", f"write {valid or 'notes'}")
+    raise_if_artifact(data, "set --data to another folder")
     path = data / "recipes" / f"{name}.yaml"
     if (PROJECT_RECIPES_FOLDER / path.name).exists():
         raise UsageError("a shipped recipe has this name", name, "choose another name")

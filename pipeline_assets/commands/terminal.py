@@ -56,6 +56,7 @@ _FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
 _COLOURS_BY_STATE = dict.fromkeys(("built", "current", "sealed", "identical", "passed", "ok"), "green")
 _COLOURS_BY_STATE |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
 _COLOURS_BY_STATE |= dict.fromkeys(("failed", "FAILED", "damaged", "differs", "fault"), "red")
+_ROOT_ADVICE = "pass the data root with --data"
 # A line to print: a text, or its parts; a coloured part is (text, colour).
 Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
@@ -76,8 +77,11 @@ def data_root(folder: Path | None, explicit_root: Path | None) -> Path:
 
 
 def require_root(root: Path) -> Path:
-    """Return the data root; raise UsageError if it is not a folder."""
-    require_folder(root, "pass the data root with --data")
+    """Return the data root; raise UsageError if it is not a folder, or in an artifact."""
+    from pipeline_assets.spine.sealed_folder import raise_if_artifact
+
+    require_folder(root, _ROOT_ADVICE)
+    raise_if_artifact(root, _ROOT_ADVICE)
     return root
 
 

@@ -27,3 +27,9 @@ def require_manifest(folder: Path) -> Manifest:
 def find_artifact_above(path: Path) -> Path | None:
     """Return the nearest parent folder with a manifest; None if no parent has one."""
     return next((parent for parent in path.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)
+
+
+def raise_if_artifact(root: Path, fix: str) -> None:
+    """Raise UsageError, with the advice `fix`, if a data root is in an artifact or is one."""
+    if (artifact := find_artifact_above(root / MANIFEST_FILE)) is not None:
+        raise UsageError("expected a data root, got an artifact", artifact, fix)

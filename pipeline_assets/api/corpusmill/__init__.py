@@ -31,10 +31,9 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.run_warnings import warning_lines
 from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.ray_engine import disconnect
-from pipeline_assets.spine.sealed_folder import find_artifact_above
+from pipeline_assets.spine.sealed_folder import raise_if_artifact
 from pipeline_assets.systems.early_checks import check_before_build
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -72,8 +71,7 @@ def run(
     root = Path(data)
     if workers < 0:
         raise UsageError(f"must be an integer >= 0, got {workers!r}", "workers", "correct it")
-    if (artifact := find_artifact_above(root / MANIFEST_FILE)) is not None:
-        raise UsageError("expected a data root, got an artifact", artifact, "set data to another folder")
+    raise_if_artifact(root, "set data to another folder")
     parsed = SYSTEMS.read_recipe(recipe_path(str(recipe), root), root)
     settings = Run.from_settings(root, os.environ, workers=workers, replace=replace)
     check_before_build(parsed, parsed.targets(), settings)
