@@ -140,7 +140,7 @@ def test_a_pattern_ends_at_links_that_loop_and_in_folders_nested_too_deep(
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_text("A text of some words.")
-    for name in ("one", "two"):  # of which `glob` follows 2 ** 40 paths
+    for name in ("one", "two"):  # `glob` would follow 2 ** 40 paths
         (folder / name).symlink_to(".")
     (tmp_path / "deep" / "/".join("d" * 401)).mkdir(parents=True)
 
