@@ -22,7 +22,7 @@ echo "$(basename "$0") $*" >> calls
 [ ! -e cut ] || { rm cut; kill -9 $PPID; }
 """
 INSTALLED = [
-    "python -m pip install -q -c constraints.txt -e .[languages,tokenizers]",
+    "python -m pip install -q --no-compile -c constraints.txt -e .[languages,tokenizers]",
     "corpusmill smoke --out-dir .venv/smoke",
 ]
 DEMO = "corpusmill demo --data data/demo"
