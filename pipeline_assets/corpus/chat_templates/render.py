@@ -19,6 +19,7 @@ from pipeline_assets.corpus.harmony.chats import extract_instructions, to_chat_m
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_message_indexes
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Reason, Refusal, Role, render_header
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span
+from pipeline_assets.corpus.readers.nesting import limit_text_nesting
 from pipeline_assets.spine.errors import one_line
 
 # Marks of a call's arguments, which are two names with values, written as a JSON object or in markup of their own; and
@@ -168,6 +169,7 @@ def _extend_to_markup(text: str, start: int, body: Span, stop: int, control_patt
 def _decode_arguments(content: str) -> JsonValue:
     """Decode a call's arguments; return the text itself if it is not a JSON object."""
     try:
+        limit_text_nesting(content)
         value = json.loads(content)
     except (ValueError, RecursionError):
         return content

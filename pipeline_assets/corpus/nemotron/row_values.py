@@ -12,6 +12,7 @@ from typing import TypeAlias, cast
 import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, replace_non_finite
+from pipeline_assets.corpus.readers.nesting import limit_text_nesting
 
 Row: TypeAlias = Mapping[str, JsonValue]
 
@@ -37,6 +38,7 @@ def canonical_json(value: JsonValue) -> str:
 def decode_json(text: str, reason: "RowReason", where: str) -> JsonValue:
     """Decode a JSON text; raise RowFault with `reason` and `where` if it is not JSON."""
     try:
+        limit_text_nesting(text)
         return cast(JsonValue, msgspec.json.decode(text))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RowFault(reason, f"{where} is text, but not JSON: {error}") from None

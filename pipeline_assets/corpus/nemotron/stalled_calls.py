@@ -7,6 +7,7 @@ import msgspec
 
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.nemotron.row_values import canonical_json
+from pipeline_assets.corpus.readers.nesting import limit_text_nesting
 
 _MIN_EQUAL_REPLIES = 2
 
@@ -56,6 +57,7 @@ class CallLog:
 def _canonical_arguments(arguments: str) -> str:
     """Return canonical JSON of arguments, or the text itself if it is not JSON."""
     try:
+        limit_text_nesting(arguments)
         return canonical_json(msgspec.json.decode(arguments))
     except (msgspec.DecodeError, RecursionError):
         return arguments

@@ -11,6 +11,7 @@ import msgspec
 
 from pipeline_assets.corpus.harmony.message import Message
 from pipeline_assets.corpus.harmony.parse import ParsedText
+from pipeline_assets.corpus.readers.nesting import limit_text_nesting
 
 # LaTeX words after the `\b`, `\f` or `\t` that JSON reads as a control character; after a tab, only unmistakable ones.
 _LATEX_WORDS = {
@@ -57,6 +58,7 @@ def _count_escapes(content: str) -> int:
     if not count:
         return 0
     try:
+        limit_text_nesting(content)
         msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError):
         return 0

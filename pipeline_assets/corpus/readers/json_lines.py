@@ -1,21 +1,18 @@
 """Rows of JSON lines."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, Row, utf8_fault
-from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
+from pipeline_assets.corpus.readers.nesting import MAX_NESTING, has_deep_brackets, is_nested_within
 from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import InputError
 
 # Reasons of faults of a last line that do not indicate a truncated file.
 COMPLETE_LINE_REASONS = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)', re.DOTALL)
-_BYTES_EXCEPT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -50,7 +47,7 @@ def parse_row(line: bytes, noun: str = "line") -> Row:
     except RecursionError:
         return NESTED_TOO_DEEP
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
-        if _is_nested_too_deep(line):
+        if has_deep_brackets(line, 1 + MAX_NESTING):
             return NESTED_TOO_DEEP
         if isinstance(error, UnicodeDecodeError):
             return utf8_fault(error)
@@ -58,16 +55,6 @@ def parse_row(line: bytes, noun: str = "line") -> Row:
     if not isinstance(row, dict):
         return Fault("wrong_type", f"the {noun} is {type(row).__name__}")
     return row if is_nested_within(row, 1 + MAX_NESTING) else NESTED_TOO_DEEP  # 1 for the row itself
-
-
-def _is_nested_too_deep(line: bytes) -> bool:
-    """Check whether brackets nest too deeply in a line that cannot be decoded."""
-    depth = 0
-    for bracket in _STRING.sub(b"", line).translate(None, _BYTES_EXCEPT_BRACKETS):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > 1 + MAX_NESTING:
-            return True
-    return False
 
 
 def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fault) -> InputError:

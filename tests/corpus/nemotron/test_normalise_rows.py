@@ -176,3 +176,29 @@ def test_too_deep_nesting_is_a_reject_at_any_depth(deep: Callable[[object], dict
 
 def test_deepest_allowed_nesting_is_accepted() -> None:
     assert to_row({**GOOD, "problem": nested(MAX_NESTING)})["meta_source_json"].count("[") == MAX_NESTING
+
+
+def call_deeply(frames: int, function: Callable[[], object]) -> object:
+    return call_deeply(frames - 1, function) if frames else function()
+
+
+DEEP = "[" * 600 + '"\\b"' + "]" * 600
+SWAPPED = [called(arguments) for arguments in (f'{{"x":{DEEP},"y":1}}', f'{{"y":1,"x":{DEEP}}}')]
+REPLY = {"role": "tool", "content": "4"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": "[" * 600},
+        {**GOOD, "tools": "[" * 600},
+        {**GOOD, "tools": DEEP},
+        {"messages": [QUESTION, {"role": "assistant", "content": DEEP}]},
+        {"messages": [QUESTION, SWAPPED[0], REPLY, SWAPPED[1], REPLY, SWAPPED[0], REPLY, ANSWER], "tools": [LOOKUP]},
+    ],
+    ids=["broken messages", "broken tools", "tools", "content", "equal calls"],
+)
+def test_deeply_nested_texts_have_the_same_result_from_every_caller(row: dict[str, object]) -> None:
+    shallow, deep = normalised(row), call_deeply(600, lambda: normalised(row))
+
+    assert deep == shallow
