@@ -27,6 +27,7 @@ from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED_NAMES
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
 from pipeline_assets.commands.settings import HELP_PANEL, Settings, set_variables, signature_parameters
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.files import require_utf8_names
 from pipeline_assets.spine.json_log import check_log_format
 
 if TYPE_CHECKING:
@@ -219,10 +220,11 @@ def _current_folder() -> str:
 
 
 def _check_encoding(current_folder: str) -> None:
-    """Raise UsageError if an argument, data root or current folder is not UTF-8.
+    """Raise UsageError if the locale, an argument, data root or current folder is not UTF-8.
 
     Parquet and the UI require UTF-8.
     """
+    require_utf8_names()
     for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), current_folder):
         if not name.isprintable() and any(0xDC80 <= ord(letter) <= 0xDCFF for letter in name):
             raise UsageError("the name is not UTF-8", name, "rename the file or folder")

@@ -5,6 +5,8 @@ import fcntl
 import json
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -163,6 +165,20 @@ def test_a_root_whose_name_is_not_utf8_is_refused_in_one_line(corpusmill: Corpus
         ):
             assert result.returncode == 2
             assert only_line(result) == f"{root}\\udcff: the name is not UTF-8; rename the file or folder"
+
+
+def test_a_locale_that_changes_file_names_is_refused_by_commands_and_runs(corpusmill: Corpusmill, root: Path) -> None:
+    ascii_names = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    code = "from pathlib import Path; from pipeline_assets.build.run import Run; Run.from_settings(Path(), {})"
+    fault = (
+        "locale: Python decodes file names as ascii, but names in manifests are UTF-8; set PYTHONUTF8=1, and run again"
+    )
+
+    command = corpusmill("status", "--data", root, env=ascii_names)
+    run = subprocess.run([sys.executable, "-c", code], env=os.environ | ascii_names, capture_output=True, text=True)
+
+    assert (command.returncode, only_line(command)) == (2, fault)
+    assert run.stderr.splitlines()[-1].endswith(f"UsageError: {fault}")
 
 
 def test_a_file_whose_name_is_not_utf8_is_named_with_escapes(corpusmill: Corpusmill, root: Path) -> None:

@@ -16,6 +16,7 @@ from pipeline_assets.corpus.removals import Removals
 from pipeline_assets.spine.areas import scan_areas
 from pipeline_assets.spine.engine import PROCESS_BYTES, EngineName, RunSettings
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.files import require_utf8_names
 from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.ray_engine import parse_address
@@ -123,8 +124,10 @@ class Run:
     ) -> Self:
         """Return the settings from arguments, else CORPUSMILL_* variables, else defaults.
 
-        Raise UsageError if a variable is invalid, or if the engine is Ray and Ray is not installed.
+        Raise UsageError if a variable is invalid, if file names are not UTF-8, or if the engine is Ray and Ray is not
+        installed.
         """
+        require_utf8_names()
         workers = WORKERS.read(variables) if workers is None else workers
         engine = cast(EngineName, ENGINE.read(variables))
         memory = MEMORY_MIB.read(variables) << 20

@@ -1,6 +1,7 @@
 """Functions that read and hash files in blocks, check folders and sort by a seed."""
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -34,6 +35,13 @@ def read_blocks(file: BinaryIO, byte_count: int | None = None) -> Iterator[memor
     while count := file.readinto(block[:remaining]):  # type: ignore[attr-defined]
         yield block[:count]
         remaining = None if remaining is None else remaining - count
+
+
+def require_utf8_names() -> None:
+    """Raise UsageError if the locale has another encoding of file names, which would change names in manifests."""
+    if (encoding := sys.getfilesystemencoding()) != "utf-8":
+        what = f"Python decodes file names as {encoding}, but names in manifests are UTF-8"
+        raise UsageError(what, "locale", "set PYTHONUTF8=1, and run again")
 
 
 def require_folder(folder: Path, fix: str) -> None:
