@@ -76,7 +76,7 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
         f"{epochs} epochs, but its cap is {cap}"
     )
     if available >= requested_tokens and not is_only:
-        fixes.append(f"lower its weight to at most {_round_down(source.max_tokens / requested_tokens)}")
+        fixes.append(f"lower its weight to at most {_round_down(source.max_tokens / requested_tokens)} of the sum")
     elif available >= recipe.seq_len and not is_only and not possible_rows:
         fixes.append("lower its weight and request fewer rows")
     return UsageError(what, RecipeKey("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))

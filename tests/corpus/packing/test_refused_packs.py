@@ -25,7 +25,7 @@ TOO_LONG = "lower `pack.seq_len`: the available tokens do not fill a row of"
         (
             {"num_seqs": 30},
             "30 rows need 120 tokens of b, which has 106: 1.133 epochs, but its cap is 1",
-            "request at most {rows} rows, or lower its weight to at most 0.441666, or raise its max_epochs",
+            "request at most {rows} rows, or lower its weight to at most 0.441666 of the sum, or raise its max_epochs",
         ),
         (
             {"num_seqs": 40},  # all sources have tokens for 34 rows: no weights suffice
@@ -40,7 +40,7 @@ TOO_LONG = "lower `pack.seq_len`: the available tokens do not fill a row of"
         (
             {"num_seqs": 1, "seq_len": 250},
             "1 row needs 125 tokens of b, which has 106: 1.18 epochs, but its cap is 1",
-            f"{TOO_LONG} 250, or lower its weight to at most 0.424, or raise its max_epochs",
+            f"{TOO_LONG} 250, or lower its weight to at most 0.424 of the sum, or raise its max_epochs",
         ),
         (
             {"num_seqs": 10, "seq_len": 250},
@@ -50,12 +50,12 @@ TOO_LONG = "lower `pack.seq_len`: the available tokens do not fill a row of"
         (
             {"caps": {"a": "0.0001"}},
             "2 rows need 8 tokens of a, which has 172: 0.047 epochs, but its cap is 0.0001",
-            f"{TOO_LONG} 8, or lower its weight to at most 0.001075, or raise its max_epochs",
+            f"{TOO_LONG} 8, or lower its weight to at most 0.001075 of the sum, or raise its max_epochs",
         ),
         (
             {"caps": {"a": "0.001"}, "num_seqs": None},  # not even one token
             "1 row needs 4 tokens of a, which has 172: 0.024 epochs, but its cap is 0.001",
-            f"{TOO_LONG} 8, or lower its weight to at most 0.0215, or raise its max_epochs",
+            f"{TOO_LONG} 8, or lower its weight to at most 0.0215 of the sum, or raise its max_epochs",
         ),
     ],
 )
@@ -129,7 +129,9 @@ def test_a_shortage_below_a_token_counts_as_one_token(folder: Path) -> None:
 def test_the_advised_weight_of_a_small_source_is_not_rounded_to_zero(folder: Path) -> None:
     documents, weights = [*sized_documents("a", [400]), *sized_documents("b", [4])], {"a": "0.1", "b": "0.9"}
 
-    with pytest.raises(UsageError, match=r"1,800,000 epochs, .* or lower its weight to at most 0.0000005") as error:
+    with pytest.raises(
+        UsageError, match=r"1,800,000 epochs, .* or lower its weight to at most 0.0000005 of the sum"
+    ) as error:
         pack_documents(folder, documents, weights=weights, num_seqs=4 * 10**6, seq_len=2, caps={"a": "99999"})
 
     assert error.value.where == "pack.num_seqs"
