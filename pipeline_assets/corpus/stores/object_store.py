@@ -299,7 +299,8 @@ def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return an error's HTTP status; if missing, its first line minus query strings."""
+    """Return an error's HTTP status; if missing, its message minus query strings."""
     if status := _STATUS_PATTERN.search(str(error)):
         return f"HTTP {status[1]}"
-    return one_line(Exception(_QUERY_PATTERN.sub("", f"{error}\n".splitlines()[0])), 200)
+    message = str(error).partition("\n\nDebug source:")[0].replace("\n", r"\n")  # a name may contain a line end
+    return one_line(Exception(_QUERY_PATTERN.sub("", message)), 200)

@@ -298,6 +298,13 @@ def test_a_name_outside_the_folder_is_never_written(
     assert [path for path in tmp_path.rglob("*outside*") if not path.is_relative_to(root / "object_cache")] == []
 
 
+def test_a_name_with_a_line_end_is_shown_whole(server: ObjectServer, root: Path) -> None:
+    server.put("corpora/notes/new\nline.jsonl", to_lines("new"))
+
+    with pytest.raises(InputError, match=r"path segment \"new\\nline.jsonl\"; rename the object$"):
+        build(root)
+
+
 def test_names_that_differ_only_by_a_folder_and_empty_objects_are_copied(server: ObjectServer, root: Path) -> None:
     server.put("corpora/notes/c.jsonl", b"")
     server.put("corpora/notes/c.jsonl.json/d.jsonl", to_lines("d", 3))
