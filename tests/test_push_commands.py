@@ -150,6 +150,15 @@ def test_wrong_use_is_one_line_without_credentials(
     assert SECRET not in result.stderr
 
 
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "", "http://"])
+def test_an_endpoint_that_is_not_a_url_is_refused(
+    corpusmill: Corpusmill, tmp_path: Path, store: dict[str, str], endpoint: str
+) -> None:
+    result = corpusmill("pull", STORE, tmp_path / "x", env=store | {"AWS_ENDPOINT_URL": endpoint})
+
+    assert refused(result) == "AWS_ENDPOINT_URL: must be a URL, such as http://127.0.0.1:9000; correct or unset it"
+
+
 def test_refused_access_is_one_line_with_the_command_to_continue(
     corpusmill: Corpusmill, demo_root: Path, server: ObjectServer, store: dict[str, str]
 ) -> None:

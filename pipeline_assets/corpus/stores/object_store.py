@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import hashlib
 import io
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,10 @@ _CREDENTIAL_VARIABLES = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+_ENDPOINT_VARIABLES = {
+    "s3": ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    "az": ("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT"),
 }
 _METADATA_SERVER_PATTERN = re.compile(r"169\.254\.169\.254|metadata\.google\.internal")
 _STATUS_PATTERN = re.compile(r"status code: (\d{3})")
@@ -93,6 +98,9 @@ class ObjectStore:
         options = {"timeout": "300s", "allow_http": True}  # timeout of one part; the environment chooses the endpoint
         if folder is not None:  # perhaps its disk is not mounted
             require_folder(folder, "correct the URL" if folder.exists() else "create it, or correct the URL")
+        for name in _ENDPOINT_VARIABLES.get(url[:2], ()):
+            if not re.match("https?://[^/]", os.environ.get(name, "http://unset")):  # obstore panics for these
+                raise UsageError("must be a URL, such as http://127.0.0.1:9000", name, "correct or unset it")
         try:
             if folder is not None:
                 return cls(url, LocalStore(folder), folder)
