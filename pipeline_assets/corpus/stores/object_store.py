@@ -270,15 +270,17 @@ class ObjectStore:
         where = f"{self.url}/{key}".rstrip("/")
         try:
             yield
-        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            fix = f"check the permissions, and the credentials in the environment: {_credential_variables(self.url)}"
-            raise DeniedError(f"the store refuses access ({_describe_error(error)})", where, fix) from None
         except (exceptions.InvalidPathError, ValueError) as error:
             raise InputError(_describe_error(error), where, "rename the object") from None
         except exceptions.BaseError as error:
             text = _describe_error(error)
             if _METADATA_SERVER_PATTERN.search(str(error)):  # the server that states the role of a cloud machine
                 raise DeniedError("no credentials found", self.url, f"set {_credential_variables(self.url)}") from None
+            is_denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+            if is_denied or text in ("HTTP 401", "HTTP 403"):  # a refused listing is an error without a class
+                variables = _credential_variables(self.url)
+                fix = f"check the permissions, and the credentials in the environment: {variables}"
+                raise DeniedError(f"the store refuses access ({text})", where, fix) from None
             if text == "HTTP 404":
                 raise self._bucket_not_found_error() from None
             if isinstance(error, exceptions.NotSupportedError) or text in ("HTTP 501", "HTTP 405"):

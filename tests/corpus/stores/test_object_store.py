@@ -15,7 +15,7 @@ from object_server import SECRET, Fault, Kind, ObjectServer, serving
 from store_objects import KEY, write_upload
 
 from pipeline_assets.corpus.stores.object_store import ObjectStore, Pointer
-from pipeline_assets.spine.errors import InputError, TransientError, UsageError
+from pipeline_assets.spine.errors import DeniedError, InputError, TransientError, UsageError
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 PROVIDERS = ("s3", "gs", "az", "file")
@@ -36,6 +36,15 @@ def store(request: pytest.FixtureRequest, server: ObjectServer, tmp_path: Path) 
 @pytest.fixture
 def s3(server: ObjectServer) -> ObjectStore:
     return ObjectStore.open("s3://bucket/a/b")
+
+
+def test_a_refused_listing_names_the_credentials(s3: ObjectStore, server: ObjectServer) -> None:
+    server.faults = [Fault("403")]
+
+    with pytest.raises(
+        DeniedError, match=r"the store refuses access \(HTTP 403\); check the permissions, and the cred"
+    ):
+        s3.list_objects()
 
 
 @pytest.mark.parametrize(
