@@ -148,10 +148,9 @@ def _build_artifact(
     """Build an artifact and yield its events; nothing if the target waits for inputs."""
     upstream_keys = {dep.asset_key for dep in context.assets_def.get_asset_spec(key).deps}
     selected = context.job_def.asset_layer.selected_asset_keys
-    builds_inputs = not upstream_keys.isdisjoint(selected)
-    if not builds_inputs:
+    if upstream_keys.isdisjoint(selected):
         early_checks.check_before_build(recipe, list(_selected_targets(recipe, key, target, selected)), run)
-    if _waits_for_inputs(context, target, run.root, builds_inputs):
+    if _waits_for_inputs(context, key, target, run.root, selected):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
     built = drive.build(target, run, rerun_checks=True)
@@ -172,7 +171,7 @@ def _selected_targets(
     builds: the run may build that artifact first.
     """
     for target in recipe.targets():
-        is_selected = dg.AssetKey([*key.path[:-1], target.kind.short_name]) in selected_keys
+        is_selected = _own_key(key, target) in selected_keys
         in_run = is_selected and (own.partition is None or target.partition in (None, own.partition))
         if target.role == own.role or (in_run and not any(upstream.is_external for upstream in target.upstream)):
             yield target
@@ -204,34 +203,46 @@ def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) 
     return dg.StaticPartitionMapping(mapped)
 
 
-def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path, run_builds_inputs: bool) -> bool:
-    """Check whether a target waits for inputs; InputError if one failed or is damaged.
+def _waits_for_inputs(
+    context: dg.AssetExecutionContext,
+    key: dg.AssetKey,
+    target: Target,
+    root: Path,
+    selected_keys: Collection[dg.AssetKey],
+) -> bool:
+    """Check whether a target waits for inputs; InputError if one failed, is damaged, or is not built by this run.
 
-    A target waits if an input is missing or stale, and an upstream artifact has a different partition. If
-    `run_builds_inputs` is false, raise InputError instead: otherwise the run would succeed without building the target.
+    A target waits for missing and stale inputs whose assets are in `selected_keys`: other runs build those partitions.
+    For an input of another asset, raise InputError: the run would succeed, and the target would stay missing or stale.
     """
-    missing = []
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
         state, reason = upstream.state(root)
         if state == "damaged" and not target.matches_recipe(root):
             fix = f"materialize it with {events.REPLACE_SETTING}"
             raise InputError(f"this input is damaged ({reason})", root / upstream.folder, fix)
-        if state in ("missing", "stale"):
-            missing.append(upstream.partition or upstream.kind.name)
-    if not missing or not any(_has_other_partition(target.partition, upstream) for upstream in target.upstream):
-        return False
-    if not run_builds_inputs:
-        what = f"inputs are missing or stale: {', '.join(missing)}"
+    unready = {upstream.role: upstream for upstream in _unready_inputs(target, root)}
+    in_run = {role for role, upstream in unready.items() if _own_key(key, upstream) in selected_keys}
+    if len(in_run) < len(unready):
+        what = f"inputs are missing or stale: {', '.join(role for role in unready if role not in in_run)}"
         raise InputError(what, root / target.folder, "materialize them first, or run the job of the recipe")
-    context.log.info(f"waiting for inputs: {', '.join(missing)}")
-    return True
+    if unready:
+        context.log.info(f"waiting for inputs: {', '.join(unready)}")
+    return bool(unready)
 
 
-def _has_other_partition(partition: str | None, target: Target) -> bool:
-    """Check whether a target, or any target upstream of it, has another partition."""
-    is_other = target.partition not in (None, partition)
-    return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
+def _own_key(key: dg.AssetKey, target: Target) -> dg.AssetKey | None:
+    """Return the asset of a target whose recipe has the asset `key`; None if another recipe builds the target."""
+    return None if target.is_external else dg.AssetKey([*key.path[:-1], target.kind.short_name])
+
+
+def _unready_inputs(target: Target, root: Path) -> Iterator[Target]:
+    """Yield each input, direct or not, that is missing or stale; omit what is upstream of one."""
+    for upstream in target.upstream:
+        if upstream.state(root)[0] in ("missing", "stale"):
+            yield upstream
+        else:
+            yield from _unready_inputs(upstream, root)
 
 
 def _asset_check_results(kind: Kind, key: dg.AssetKey, results: events.CheckResults) -> Iterator[dg.AssetCheckResult]:

@@ -98,9 +98,9 @@ def test_the_dataset_waits_for_both_splits_and_shows_their_size(built: BuiltDemo
     events = built.results["train"].get_asset_materialization_events()
     assert [event.asset_key.path[-1] for event in events if event.asset_key] == ["megatron_split"]
     log = built.run.instance.all_logs(built.results["train"].run_id)
-    assert "waiting for inputs: valid" in [entry.user_message for entry in log]
+    assert "waiting for inputs: healing/megatron_split/valid" in [entry.user_message for entry in log]
     assert built.too_early == (
-        f"{built.root / 'megatron' / NAME}: inputs are missing or stale: valid; "
+        f"{built.root / 'megatron' / NAME}: inputs are missing or stale: healing/megatron_split/valid; "
         "materialize them first, or run the job of the recipe"
     )
     shown = materialization(built.results["dataset"], "megatron_dataset").metadata["bytes"].value

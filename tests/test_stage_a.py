@@ -96,6 +96,20 @@ def test_assets_have_the_same_digests_and_pass_their_checks(built: dict[str, Art
     assert [check.check_name for check in checks if not check.passed] == ["shares_reached"]
 
 
+def test_a_run_fails_if_it_builds_no_input_that_is_stale(built_root: Path) -> None:
+    run, notes = Materialized(built_root, NOWHERE), next((built_root / "sources" / "notes").rglob("*.jsonl*"))
+    notes.write_bytes(notes.read_bytes())  # rewritten: `raw` and everything downstream of it is stale
+
+    for artifacts, partition in ((["filtered"], "notes"), (["deduplicated", "packed"], None)):
+        with pytest.raises(dg.Failure, match="inputs are missing or stale: stage_a/raw/notes; materialize them first"):
+            run("mixed", *artifacts, partition=partition)
+    run("mixed", "raw", partition="notes")
+    run("mixed", "filtered", partition="notes")
+    shutil.rmtree(step(built_root, "evaluation", "quiz"))
+    with pytest.raises(dg.Failure, match="inputs are missing or stale: stage_a/evaluation/quiz; "):
+        run("mixed", "deduplicated", "decontaminated")
+
+
 def test_checks_run_again_without_a_build(built_root: Path) -> None:
     run = Materialized(built_root, NOWHERE)
     key = dg.AssetKey(["stage_a", "mixed", "filtered"])
