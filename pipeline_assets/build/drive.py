@@ -29,7 +29,7 @@ class BuildReport:
     """Result of a build."""
 
     artifact: Artifact
-    was_current: bool  # the artifact already matched its recipe, so nothing was built
+    was_current: bool  # the artifact already matched its recipe, perhaps after a wait, so nothing was built
     checks: Sequence[CheckResult]  # empty if the artifact was up to date and no rerun was requested
 
 
@@ -39,10 +39,9 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     An artifact that matches its recipe is not rebuilt. The checks of an up-to-date artifact run only if `rerun_checks`
     is set. A failed check raises no error here; `Target.raise_if_failed` raises one.
     """
-    was_current = target.matches_recipe(run.root)
     JsonFormatter.artifact = str(target.folder)  # in the log lines of this build
     try:
-        artifact = build_without_checks(target, run)
+        artifact, was_current = _build_or_wait(target, run)
         if not was_current:
             identity = artifact.manifest.identity
             facts = {"digest": identity.digest, "counts": identity.counts}
@@ -78,12 +77,18 @@ def build_without_checks(target: Target, run: Run) -> Artifact:
 
     If another process builds the artifact, wait for it; raise BuilderBusyError after `run.wait_s` seconds.
     """
+    return _build_or_wait(target, run)[0]
+
+
+def _build_or_wait(target: Target, run: Run) -> tuple[Artifact, bool]:
+    """Return the artifact, and whether it already matched its recipe (see `build_without_checks`)."""
     if run.settings.engine == "ray" and run.settings.workers > 0:  # now, not when a stage is large enough for Ray
         check_address(os.environ.get("RAY_ADDRESS", ""))
     deadline, has_logged = time.monotonic() + run.wait_s, False
     while True:
         try:
-            return target.kind.build(target, run)
+            was_current = target.matches_recipe(run.root)
+            return target.kind.build(target, run), was_current
         except BuilderBusyError as busy:
             if time.monotonic() >= deadline:
                 raise

@@ -69,16 +69,15 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, positio
     if target.is_up_to_date(root):
         restore_manifest_copies(target, root)
         return TargetOutcome(target, read_manifest(root / target.folder), True)
-    was_current = target.matches_recipe(root)
     with label_bars(position, len(targets)):
-        results = build(target, run).checks
+        report = build(target, run)
     target.raise_if_failed(root)
-    failed = next((check for check in results if not check.passed), None)
+    failed = next((check for check in report.checks if not check.passed), None)
     if failed is not None and not target.is_up_to_date(root):  # a file could not be read, so no result is stored
         fix = "run the same command again; if the error persists, check the disk"
         raise RetryableError(f"{failed.name} failed: {failed.because}", root / target.folder, fix)
     manifest = read_manifest(root / target.folder)
-    return TargetOutcome(target, manifest, was_current, target.check_results(root, manifest) if manifest else ())
+    return TargetOutcome(target, manifest, report.was_current, target.check_results(root, manifest) if manifest else ())
 
 
 def restore_manifest_copies(target: Target, root: Path) -> None:

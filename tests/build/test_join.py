@@ -20,6 +20,7 @@ from pipeline_assets.build.builders import Job, file_builder, input_builder
 from pipeline_assets.build.checks import FILES_CHECK, context_check
 from pipeline_assets.build.join import join_targets
 from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.spine.artifact import Artifact, Verdict, read_check_results
 from pipeline_assets.spine.build_result import BuildResult
@@ -259,6 +260,27 @@ def test_waiting_process_names_one_artifact_and_counts_the_others(
 
     [first, *_] = [line for line in caplog.messages if line.startswith("waiting: ")]
     assert first.endswith(end)
+
+
+def test_build_that_waited_for_another_process_built_nothing(
+    tmp_path: Path, joined: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = Parts(tmp_path, lambda parts, name: wait_until((tmp_path / "go").exists) if name != "parts/s0" else None)
+    caplog.set_level(logging.INFO, "corpusmill")
+    joined(parts, 1)
+    wait_until(lambda: any(name != "parts s0" for name, _ in parts.marks("built")))
+    [busy] = [name for name, _ in parts.marks("built") if name != "parts s0"]
+    [target] = [target for target in parts.targets if target.name.replace("/", " ") == busy]
+
+    def release() -> None:
+        wait_until(lambda: any(line.startswith("waiting: ") for line in caplog.messages))
+        (tmp_path / "go").touch()
+
+    threading.Thread(target=release, daemon=True).start()
+    [outcome] = run_targets([target], Run(parts.root, RunSettings(0), wait_s=PATIENCE_S))
+
+    assert outcome.was_current
+    assert [name for name, _ in parts.marks("built")].count(busy) == 1
 
 
 def test_single_process_builds_everything_once(tmp_path: Path) -> None:
