@@ -100,6 +100,15 @@ def asset_views(recipe: Recipe, root: Path, recipe_by_folder: RecipeByFolder) ->
     return [(target, build_view(target)) for target in recipe.targets()]
 
 
+def find_state(target: Target, root: Path, state_by_id: dict[int, str]) -> str:
+    """Return a target's state, or "stale" if an input is stale, damaged or failed."""
+    if id(target) not in state_by_id:
+        upstream = {find_state(entry, root, state_by_id) for entry in target.upstream}
+        is_outdated = not upstream.isdisjoint(("stale", "damaged", "failed"))
+        state_by_id[id(target)] = "stale" if is_outdated else target.state(root)[0]
+    return state_by_id[id(target)]
+
+
 def materialization(
     artifact: Artifact, view: AssetView, instance: dg.DagsterInstance, was_current: bool = False
 ) -> dg.AssetMaterialization:

@@ -138,12 +138,11 @@ def _new_events(
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield an artifact's events that the UI lacks.
+    """Yield an artifact's events that the UI lacks; nothing if the artifact is missing, damaged or stale.
 
-    If a check failed, the results of all checks are always yielded. If the artifact does not match the recipe, nothing
-    is yielded.
+    If a check failed, the results of all checks are always yielded.
     """
-    if target.matches_recipe(root):
+    if events.find_state(target, root, {}) in ("current", "failed"):
         artifact = open_artifact(root / target.folder)
         version = (artifact.manifest.digest, view.code_version)
         is_new = was_built or find_newest_versions(view.key).get(view.partition) != version
@@ -173,11 +172,11 @@ def verify_sample(
     for target, view in (view for recipe in verified for view in events.asset_views(recipe, run.root, by_folder)):
         state, _ = target.state(run.root)
         if state in ("missing", "stale"):
-            context.log.info(f"{target.name}: {state}, not read")
+            context.log.info(f"{target.role}: {state}, not read")
             continue
         scope = VerificationScope(None, share, False, run.settings.workers, run.settings.log_every_s)
         new_findings, percent_read = _verify(run.root / target.folder, scope)
-        context.log.info(f"{target.name}: {len(new_findings)} findings")
+        context.log.info(f"{target.role}: {len(new_findings)} findings")
         findings += new_findings
         intact = f"a sample of {sample} matches the manifest; {percent_read:.1f} % of the bytes were read"
         because = new_findings[0].what if new_findings else intact

@@ -180,7 +180,7 @@ def _new_materializations(
         failed_at |= {(key, run.tags.get(PARTITION_TAG)): ended for key in run.asset_selection or ()}
     states = dict[int, str]()
     for entry in assets:
-        view, state = entry.view, "current" if entry.target is None else _find_state(entry.target, root, states)
+        view, state = entry.view, "current" if entry.target is None else events.find_state(entry.target, root, states)
         digest, code_version = reported.get(view.key, {}).get(view.partition, ("", ""))
         stale = events.stale_event(view, state, digest) if digest and code_version != events.OUTDATED else None
         is_stale, event = state == "stale", stale if state in ("missing", "damaged", "stale") else None
@@ -247,15 +247,6 @@ def _looks_failed(asset: _TrackedAsset, failed_at: float, root: Path, instance: 
     is_current = asset.target is not None and asset.target.state(root)[0] == "current"
     newest = instance.fetch_materializations(chosen, limit=1).records
     return is_current and all(event.timestamp < failed_at for event in newest)
-
-
-def _find_state(target: Target, root: Path, state_by_id: dict[int, str]) -> str:
-    """Return a target's state, or "stale" if an input is stale, damaged or failed."""
-    if id(target) not in state_by_id:
-        upstream = {_find_state(entry, root, state_by_id) for entry in target.upstream}
-        is_outdated = not upstream.isdisjoint(("stale", "damaged", "failed"))
-        state_by_id[id(target)] = "stale" if is_outdated else target.state(root)[0]
-    return state_by_id[id(target)]
 
 
 def _failed_verification(evaluation: dg.AssetCheckEvaluation) -> bool:

@@ -7,7 +7,8 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.asset_health.asset_materialization_health import AssetMaterializationHealthState
 from dagster._core.loader import LoadingContextForTest
-from sealed_scans import FILTERED, LOADED, RAW, REPORT, Scan, count_materializations
+from materialized import find_job, has_materialized, run_job
+from sealed_scans import FILTERED, LOADED, RAW, REPORT, Scan, count_materializations, staleness
 
 
 def record_failed_run(root: Path, instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None) -> None:
@@ -56,3 +57,19 @@ def test_failed_run_of_a_stale_artifact_is_shown(scan: Scan, instance: dg.Dagste
     scan()
 
     assert is_failed(instance, root, FILTERED)
+
+
+def test_failed_job_reports_nothing_downstream_of_the_failure(
+    scan: Scan, instance: dg.DagsterInstance, root: Path
+) -> None:
+    scan()
+    with (root / "sources" / "notes" / "rows.jsonl").open("a") as file:
+        file.write("{}\n")
+    scan()
+    stale = staleness(root, instance)
+
+    result = run_job(find_job(root, "mixed"), instance)
+
+    assert not result.success and not has_materialized(result)
+    assert staleness(root, instance) == stale
+    assert stale["stage_a/filtered/notes"] == "STALE"
