@@ -93,10 +93,13 @@ def test_damage_found_by_verify_is_shown_until_the_artifact_is_built_again(
 def test_the_check_of_a_sample_states_how_much_was_read(notes_root: Path, instance: dg.DagsterInstance) -> None:
     write_schedules(notes_root, WEEKLY | {"sample": "0.01%"})
 
-    checks = run_job(find_job(notes_root, "weekly__verify"), instance).get_asset_check_evaluations()
+    result = run_job(find_job(notes_root, "weekly__verify"), instance)
 
+    checks = result.get_asset_check_evaluations()
     [normalized] = [check.description for check in checks if check.asset_key.path[-1] == "normalized"]
     assert "a sample of 0.01% matches the manifest; 0.0 % of the bytes were read" in str(normalized)
+    log = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    assert {f"stage_a/{artifact}/notes: 0 findings" for artifact in ("raw", "normalized", "filtered")} <= set(log)
 
 
 def test_verify_reads_the_versions_of_its_recipe_too(notes_root: Path, instance: dg.DagsterInstance) -> None:
