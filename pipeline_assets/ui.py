@@ -98,8 +98,13 @@ def ui(
             # SIGINT is ignored in a shell's background job; Dagster needs it for a clean stop.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
-        has_answered, status = False, None
+        is_stopped, has_answered, status = threading.Event(), False, None
+
+        def stop(*_: object) -> None:
+            is_stopped.set()
+            process.send_signal(signal.SIGTERM)
+
+        signal.signal(signal.SIGTERM, stop)
         while status is None:
             # The terminal sends Ctrl-C to dagster too, which stops its own children first.
             try:
@@ -110,8 +115,10 @@ def ui(
             except subprocess.TimeoutExpired:
                 pass
             except KeyboardInterrupt:
+                is_stopped.set()
                 echo("stopping the Dagster UI and its processes", err=True)
-    if status not in (0, -signal.SIGINT, -signal.SIGTERM):
+    # After the death of its web server or daemon, `dagster dev` ends with status 0.
+    if not is_stopped.is_set() or status not in (0, -signal.SIGINT, -signal.SIGTERM):
         when = "" if has_answered else " before it responded"
         raise InputError(f"dagster dev ended with status {status}{when}", data, "see its last lines above")
 

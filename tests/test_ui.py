@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -81,6 +82,19 @@ def test_a_killed_ui_leaves_no_process(tmp_path: Path) -> None:
         while list_processes(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes by /proc")
+def test_a_ui_whose_daemon_was_killed_ends_with_an_error(tmp_path: Path) -> None:
+    with start_ui(tmp_path, free_port()) as ui:
+        assert ui.stdout is not None
+        next(line for line in ui.stdout if line.startswith("Dagster UI"))
+        commands = {process: Path(f"/proc/{process}/cmdline").read_bytes() for process in list_processes(tmp_path)}
+        [daemon] = [process for process, command in commands.items() if b"dagster._daemon\0run\0" in command]
+        os.kill(daemon, signal.SIGKILL)
+
+    assert ui.returncode == 1
 
 
 def list_processes(root: Path) -> list[int]:
