@@ -221,7 +221,7 @@ def _waits_for_inputs(
         if state == "damaged" and not target.matches_recipe(root):
             fix = f"materialize it with {events.REPLACE_SETTING}"
             raise InputError(f"this input is damaged ({reason})", root / upstream.folder, fix)
-    unready = {upstream.role: upstream for upstream in _unready_inputs(target, root)}
+    unready = _unready_inputs(target, root)
     in_run = {role for role, upstream in unready.items() if _own_key(key, upstream) in selected_keys}
     if len(in_run) < len(unready):
         what = f"inputs are missing or stale: {', '.join(role for role in unready if role not in in_run)}"
@@ -236,13 +236,19 @@ def _own_key(key: dg.AssetKey, target: Target) -> dg.AssetKey | None:
     return None if target.is_external else dg.AssetKey([*key.path[:-1], target.kind.short_name])
 
 
-def _unready_inputs(target: Target, root: Path) -> Iterator[Target]:
-    """Yield each input, direct or not, that is missing or stale; omit what is upstream of one."""
-    for upstream in target.upstream:
+def _unready_inputs(target: Target, root: Path) -> dict[str, Target]:
+    """Return missing and stale inputs, direct or not, by role; omit what is upstream of one only."""
+    unready, seen, pending = dict[str, Target](), set[int](), [*target.upstream]
+    while pending:
+        upstream = pending.pop(0)
+        if id(upstream) in seen:
+            continue
+        seen.add(id(upstream))
         if upstream.state(root)[0] in ("missing", "stale"):
-            yield upstream
+            unready[upstream.role] = upstream
         else:
-            yield from _unready_inputs(upstream, root)
+            pending += upstream.upstream
+    return unready
 
 
 def _asset_check_results(kind: Kind, key: dg.AssetKey, results: events.CheckResults) -> Iterator[dg.AssetCheckResult]:
