@@ -210,10 +210,11 @@ def _waits_for_inputs(
     root: Path,
     selected_keys: Collection[dg.AssetKey],
 ) -> bool:
-    """Check whether a target waits for inputs; InputError if one failed, is damaged, or is not built by this run.
+    """Check whether a target waits for inputs that other runs build.
 
-    A target waits for missing and stale inputs whose assets are in `selected_keys`: other runs build those partitions.
-    For an input of another asset, raise InputError: the run would succeed, and the target would stay missing or stale.
+    It waits for missing and stale inputs whose assets are in `selected_keys`: other runs build those partitions. Raise
+    InputError if an input failed or is damaged, or if its asset is not selected: the run would succeed, and the target
+    would stay missing or stale.
     """
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
@@ -232,12 +233,15 @@ def _waits_for_inputs(
 
 
 def _own_key(key: dg.AssetKey, target: Target) -> dg.AssetKey | None:
-    """Return the asset of a target whose recipe has the asset `key`; None if another recipe builds the target."""
+    """Return a target's asset in the recipe of `key`; None for other recipes' targets."""
     return None if target.is_external else dg.AssetKey([*key.path[:-1], target.kind.short_name])
 
 
 def _unready_inputs(target: Target, root: Path) -> dict[str, Target]:
-    """Return missing and stale inputs, direct or not, by role; omit what is upstream of one only."""
+    """Return the missing and stale inputs of a target by role.
+
+    Indirect inputs are included, but none that is upstream of such an input only.
+    """
     unready, seen, pending = dict[str, Target](), set[int](), [*target.upstream]
     while pending:
         upstream = pending.pop(0)

@@ -220,9 +220,9 @@ def _current_folder() -> str:
 
 
 def _check_encoding(current_folder: str) -> None:
-    """Raise UsageError if the locale, an argument, data root or current folder is not UTF-8.
+    """Raise UsageError if file names, an argument or a folder are not UTF-8.
 
-    Parquet and the UI require UTF-8.
+    The folders are the data root and the current one. Parquet and the UI require UTF-8.
     """
     require_utf8_names()
     for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), current_folder):

@@ -114,10 +114,11 @@ def _build_recipe(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> G
     remaining = {target.role: (target, view) for target, view in views}
     failures: list[InputError] = []
     newest = functools.cache(functools.partial(events.newest_versions, context.instance))
+    states = dict[int, str]()  # targets follow their inputs, whose states no longer change
     try:
         for outcome in run_targets(recipe.targets(), run, keep_going=True):
             target, view = remaining.pop(outcome.target.role)
-            yield from _new_events(context, target, view, newest, run.root, was_built=not outcome.was_current)
+            yield from _new_events(context, target, view, newest, run.root, states, was_built=not outcome.was_current)
             if outcome.failure is not None:
                 context.log.error("FAILED %s: %s", target.role, outcome.failure)
                 failures.append(outcome.failure)
@@ -125,7 +126,7 @@ def _build_recipe(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> G
                 context.log.info("%s: %s", target.role, _describe_change(target, run.find_previous_folder, run.root))
     except InputError:  # the last artifact failed; if only its check failed, it is sealed
         for target, view in remaining.values():
-            yield from _new_events(context, target, view, newest, run.root)
+            yield from _new_events(context, target, view, newest, run.root, states)
         raise
     return failures
 
@@ -136,13 +137,15 @@ def _new_events(
     view: AssetView,
     find_newest_versions: Callable[[dg.AssetKey], Mapping[str | None, tuple[str, str]]],
     root: Path,
+    state_by_id: dict[int, str],
     was_built: bool = False,
 ) -> Iterator[Event]:
-    """Yield an artifact's events that the UI lacks; nothing if the artifact is missing, damaged or stale.
+    """Yield an artifact's events that the UI lacks.
 
-    If a check failed, the results of all checks are always yielded.
+    Nothing is yielded if the artifact is missing, damaged or stale. If a check failed, the results of all checks are
+    always yielded.
     """
-    if events.find_state(target, root, {}) in ("current", "failed"):
+    if events.find_state(target, root, state_by_id) in ("current", "failed"):
         artifact = open_artifact(root / target.folder)
         version = (artifact.manifest.digest, view.code_version)
         is_new = was_built or find_newest_versions(view.key).get(view.partition) != version

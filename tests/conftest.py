@@ -160,7 +160,10 @@ def started() -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture(scope="session")
 def build_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
-    """Return a function that builds a folder once for all test processes, which only read it."""
+    """Return a function that builds a folder once for all processes of the tests.
+
+    They only read it.
+    """
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
 

@@ -1,4 +1,4 @@
-"""Peak memory of a process does not grow with the corpus, as the kernel records it."""
+"""Peak memory that the kernel records does not grow with the corpus."""
 
 import json
 import os

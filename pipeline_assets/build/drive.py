@@ -81,7 +81,7 @@ def build_without_checks(target: Target, run: Run) -> Artifact:
 
 
 def _build_or_wait(target: Target, run: Run) -> tuple[Artifact, bool]:
-    """Return the artifact, and whether it already matched its recipe (see `build_without_checks`)."""
+    """Build an artifact or wait for it; return it, and whether it was current."""
     if run.settings.engine == "ray" and run.settings.workers > 0:  # now, not when a stage is large enough for Ray
         check_address(os.environ.get("RAY_ADDRESS", ""))
     deadline, has_logged = time.monotonic() + run.wait_s, False

@@ -62,7 +62,7 @@ def compiled(function: F) -> F:
 
     If NUMBA_CACHE_DIR (default: the user's cache folder) is writable, the machine code is cached there.
     """
-    return cast(F, numba.njit(cache=is_writable(cache_folder()))(function))
+    return cast(F, numba.njit(cache=_is_writable(cache_folder()))(function))
 
 
 def compiled_inner(function: F) -> F:
@@ -103,7 +103,7 @@ def cache_folder() -> Path:
 
 
 @functools.cache
-def is_writable(folder: Path) -> bool:
+def _is_writable(folder: Path) -> bool:
     """Check whether a folder is writable, or can be created in an existing parent."""
     folder = nearest_existing(folder)
     return folder.is_dir() and os.access(folder, os.W_OK)

@@ -38,7 +38,10 @@ def read_blocks(file: BinaryIO, byte_count: int | None = None) -> Iterator[memor
 
 
 def require_utf8_names() -> None:
-    """Raise UsageError if the locale has another encoding of file names, which would change names in manifests."""
+    """Raise UsageError if the locale has another encoding of file names than UTF-8.
+
+    Names in manifests would differ.
+    """
     if (encoding := sys.getfilesystemencoding()) != "utf-8":
         what = f"Python decodes file names as {encoding}, but names in manifests are UTF-8"
         raise UsageError(what, "locale", "set PYTHONUTF8=1, and run again")

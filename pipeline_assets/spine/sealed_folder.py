@@ -30,6 +30,6 @@ def find_artifact_above(path: Path) -> Path | None:
 
 
 def raise_if_artifact(root: Path, fix: str) -> None:
-    """Raise UsageError, with the advice `fix`, if a data root is in an artifact or is one."""
+    """Raise UsageError with the advice `fix` if a data root is an artifact, or in one."""
     if (artifact := find_artifact_above(root / MANIFEST_FILE)) is not None:
         raise UsageError("expected a data root, got an artifact", artifact, fix)

@@ -68,7 +68,10 @@ def typed(corpusmill: Corpusmill, nemotron_hub: LoopbackHub, work: Path) -> list
 
 @pytest.fixture(scope="session")
 def scored_root(build_once: Callable[[str, Callable[[Path], None]], Path], corpusmill: Corpusmill) -> Path:
-    """Build a data root whose hub has the pools of six generated datasets, and score them; tests only read it."""
+    """Build and score the pools of six generated datasets; tests only read them.
+
+    The hub of the data root has the published pools.
+    """
 
     def build(root: Path) -> None:
         env = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_WORKERS": "2"}

@@ -36,9 +36,9 @@ def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
 
 
 def glob_paths(pattern: str) -> Iterator[Path]:
-    """Yield the files and folders that an absolute pattern matches, or the path of that very name.
+    """Yield the paths that an absolute pattern matches.
 
-    Unlike in `glob`, links that loop are not followed.
+    A path with exactly this name is the only one. Unlike in `glob`, links that loop are not followed.
     """
     if os.path.lexists(pattern):
         yield Path(pattern)
@@ -81,13 +81,14 @@ def _glob(root: Path, folder: str, parts: Sequence[str], ancestors: Set[Path]) -
 
 
 def walk_folder(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield the path and the names of folders and files for each folder, as os.walk does.
+    """Yield each folder's path and the names of its folders and files, as in os.walk.
 
     Raise UsageError if folders are nested too deep.
     """
-    for parent, folders, names in os.walk(root):
-        _check_depth(root, len(Path(parent).parts) - len(root.parts))
-        yield Path(parent), folders, names
+    for name, folders, names in os.walk(root):
+        parent = Path(name)
+        _check_depth(root, len(parent.parts) - len(root.parts))
+        yield parent, folders, names
 
 
 def _check_depth(root: Path, levels: int) -> None:

@@ -24,7 +24,7 @@ def is_nested_within(value: object, levels: int = MAX_NESTING) -> bool:
 
 
 def has_deep_brackets(text: bytes, levels: int) -> bool:
-    """Check whether brackets of a JSON text, valid or not, nest more than `levels` deep."""
+    """Check whether a JSON text, valid or not, nests more than `levels` deep."""
     depth = 0
     for bracket in _STRING.sub(b"", text).translate(None, _BYTES_EXCEPT_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
@@ -34,7 +34,10 @@ def has_deep_brackets(text: bytes, levels: int) -> bool:
 
 
 def limit_text_nesting(text: str) -> None:
-    """Raise RecursionError, whoever calls, for JSON text that some callers could not decode."""
+    """Raise RecursionError if some callers could not decode a JSON text.
+
+    Decoders recurse, so a deep call stack leaves them fewer levels. The error does not depend on the caller.
+    """
     if text.count("[") + text.count("{") > _MAX_TEXT_NESTING and has_deep_brackets(
         text.encode(errors="surrogatepass"), _MAX_TEXT_NESTING
     ):

@@ -74,7 +74,7 @@ def _pdf_row(content: bytes) -> Row:
 
 
 def _on_empty_stack(read: Reader) -> Reader:
-    """Return a reader that recurses equally deep for all callers: in a thread of its own."""
+    """Return a reader that runs in its own thread, so that all callers recurse alike."""
 
     def read_in_thread(content: bytes) -> Row:
         with ThreadPoolExecutor(1) as thread:
