@@ -15,8 +15,7 @@ PROGRAM = PROJECT / "benchmarks" / "compared.py"
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.syspath_prepend(str(PROGRAM.parent))
+def program() -> dict[str, Any]:
     return runpy.run_path(str(PROGRAM))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from demo_systems import WRITE_RECIPE, build_system
-from engines import counted_ray_jobs, futures_in_place_of_ray, ray_here
+from named_engines import counted_ray_jobs, futures_in_place_of_ray, ray_here
 
 from pipeline_assets.spine.engine import RunSettings
 

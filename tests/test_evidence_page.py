@@ -26,8 +26,7 @@ RESULT = {
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.syspath_prepend(str(PROGRAM.parent))
+def program() -> dict[str, Any]:
     return runpy.run_path(str(PROGRAM))
 
 

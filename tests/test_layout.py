@@ -272,10 +272,19 @@ def test_the_definitions_file_only_wires() -> None:
     assert len(lines) <= 66
 
 
+HELPER_FOLDERS = ("tests", "tests/builders", "tests/harness", "tests/oracles", "benchmarks")
+
+
+def test_no_two_helpers_share_a_name() -> None:
+    """All of them are on the path of the tests, where the first module of a name hides the others."""
+    count = Counter(path.name for folder in HELPER_FOLDERS for path in (PROJECT / folder).glob("*.py"))
+
+    assert [name for name, homes in count.items() if homes > 1] == []
+
+
 def test_benchmarks_import_existing_names() -> None:
     """Benchmarks run by hand, so a missing name would only fail then."""
-    folders = ("tests/builders", "tests/harness", "tests/oracles", "benchmarks")
-    homes = {path.stem: path for folder in folders for path in (PROJECT / folder).glob("*.py")}
+    homes = {path.stem: path for folder in HELPER_FOLDERS for path in (PROJECT / folder).glob("*.py")}
     imported_names = [
         (homes[node.module], name.name)
         for path in (PROJECT / "benchmarks").glob("*.py")

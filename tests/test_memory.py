@@ -7,16 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from growth import link_files, write_files
+from pools_flows import write_rows
 
 from pipeline_assets.build.figures import real_figures
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact, read_manifest
 from pipeline_assets.spine.lineage import Lineage
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
-from growth import link_files, write_files
-from pools_flows import write_rows
 
 PROJECT = Path(__file__).parents[1]
 MB_AT_ONCE = 100

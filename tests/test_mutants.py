@@ -4,24 +4,15 @@ import importlib
 import random
 import sys
 from pathlib import Path
-from types import ModuleType
 
+import mutants
+import mutations
 import pytest
-
-PROJECT = Path(__file__).parents[1]
-
-
-@pytest.fixture(autouse=True)
-def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
-
-
-def import_programs(*names: str) -> list[ModuleType]:
-    return [importlib.import_module(name) for name in names]
+from mutant_server import _change_functions, _find_functions
+from nearest_tests import nearest_tests
 
 
 def test_a_sample_is_equal_per_rule_and_independent_of_order() -> None:
-    mutants, mutations = import_programs("mutants", "mutations")
     file = Path("pipeline_assets/spine/kept_work.py")
     all_mutants = list(mutations.find_mutants(file))
 
@@ -34,10 +25,9 @@ def test_a_sample_is_equal_per_rule_and_independent_of_order() -> None:
 
 @pytest.mark.slow
 def test_nearest_tests_begin_with_the_modules_own_and_omit_source_checks() -> None:
-    mutations, nearest = import_programs("mutations", "nearest_tests")
     [mutant, *_] = mutations.find_mutants(Path("pipeline_assets/spine/kept_work.py"))
 
-    tests = nearest.nearest_tests(mutant)
+    tests = nearest_tests(mutant)
 
     assert tests[0] == "tests/spine/test_kept_work.py"
     assert not {"tests/test_layout.py", "tests/test_project_files.py"} & set(tests)
@@ -45,25 +35,22 @@ def test_nearest_tests_begin_with_the_modules_own_and_omit_source_checks() -> No
 
 @pytest.mark.slow
 def test_loaded_functions_and_methods_get_the_changed_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [server] = import_programs("mutant_server")
     file = tmp_path / "made_for_mutants.py"
     file.write_text(
         "def three():\n    return 3\n\n\nclass Box:\n    @property\n    def size(self):\n        return 4\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("made_for_mutants")
-    functions = server._find_functions()[str(file.resolve())]
+    functions = _find_functions()[str(file.resolve())]
     file.write_text(file.read_text().replace("3\n", "30\n").replace("4\n", "40\n"))
 
-    server._change_functions(file, functions)
+    _change_functions(file, functions)
 
     assert (module.three(), module.Box().size) == (30, 40)
     del sys.modules["made_for_mutants"]
 
 
 def test_compiled_kernels_that_import_a_changed_one_are_recompiled() -> None:
-    [mutations] = import_programs("mutations")
-
     assert mutations.affected_kernels("pipeline_assets.spine.kept_work") == frozenset()
     assert "pipeline_assets.corpus.dedup.bitmap" in mutations.affected_kernels("pipeline_assets.corpus.dedup.bitmap")
     assert len(mutations.affected_kernels("pipeline_assets.corpus.compiled")) > 10

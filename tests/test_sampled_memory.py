@@ -4,13 +4,9 @@
 in part only.
 """
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
 from corpus import write_shards
 from dedup import write_editions
 from measure import measure

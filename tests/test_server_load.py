@@ -15,8 +15,7 @@ MINUTES = "CORPUSMILL_TEST_MINUTES"
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+def program() -> dict[str, Any]:
     return runpy.run_path(str(BENCHMARKS / "server.py"))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from engines import BUILDERS
+from named_engines import BUILDERS
 
 PROJECT = Path(__file__).parents[2]
 PATH = os.pathsep.join(map(str, (PROJECT, BUILDERS, Path(__file__).parent)))

@@ -18,7 +18,7 @@ from unittest import mock
 
 import pytest
 import word_artifact
-from engines import NAMES, Engine, counted_ray_jobs, engine_named, ray_here
+from named_engines import NAMES, Engine, counted_ray_jobs, engine_named, ray_here
 from refusals import refusal
 from word_artifact import (
     ENGLISH,
@@ -156,7 +156,7 @@ def test_finished_shards_of_another_engine_are_adopted(
 _RUN_SLOWLY = """
 import os, sys
 from pathlib import Path
-from engines import engine_named
+from named_engines import engine_named
 from word_artifact import write_slowly
 from word_stage import MANY
 from pipeline_assets.spine.opening import open_staging_dir

@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from engines import ray_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from named_engines import ray_here
 from own_steps import DECIDES, SHARD, Stepped, build_step, kept_rejects, kept_texts, write_step
 from refusals import refusal
 
