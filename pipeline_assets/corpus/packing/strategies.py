@@ -7,7 +7,7 @@ descending length. Each piece is put into the row with the smallest sufficient r
 if no room is sufficient. Of equal pieces, the earlier is first; of rows with equal room, the row filled last is used.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ class Segments(NamedTuple):
 
 
 _NONE = np.int64(-1)
-_HALF_BITS = np.uint64(32)
+_HALF_BITS, _LAST_KEY = np.uint64(32), np.int64(2**32 - 1)
 
 
 @compiled
@@ -116,14 +116,26 @@ def assign_rows(
 
 def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
     """Order documents by length modulo `seq_len`, largest first; omit remainder 0."""
+    return _order_documents(lengths, seq_len, lambda chunk, remainders: seq_len - remainders)
+
+
+def _order_documents(
+    lengths: NDArray[np.int32],
+    seq_len: int,
+    sort_keys: Callable[[slice, NDArray[np.int32]], NDArray[np.int32 | np.uint32]],
+) -> NDArray[np.uint32]:
+    """Order the documents that have a remainder by their sort keys, then by number.
+
+    `sort_keys` takes a slice of the documents and their remainders, and returns their keys, which must be below
+    2**32 - 1.
+    """
     keys = np.arange(len(lengths), dtype=np.uint64)
-    whole = 0  # number of documents without a remainder
-    # Key: `seq_len - remainder` in the upper half, the document's number in the lower half. So a longer remainder sorts
-    # first, equal ones sort by number, and documents without a remainder sort last, where the slice drops them.
+    whole = 0  # number of documents without a remainder: they sort last, where the slice drops them
     for chunk in chunk_slices(len(lengths)):
-        remainder = lengths[chunk] % seq_len
-        whole += int(np.count_nonzero(remainder == 0))
-        keys[chunk] |= (seq_len - remainder).astype(np.uint64) << _HALF_BITS
+        remainders = lengths[chunk] % seq_len
+        whole += int(np.count_nonzero(remainders == 0))
+        upper_halves = np.where(remainders > 0, sort_keys(chunk, remainders), _LAST_KEY)
+        keys[chunk] |= upper_halves.astype(np.uint64) << _HALF_BITS  # the document's number is in the lower half
     keys.sort()
     return lower_halves(keys)[: len(lengths) - whole]
 
@@ -242,7 +254,6 @@ def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32]
     return empty_rows
 
 
-@compiled
 def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], row_count: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
@@ -252,24 +263,11 @@ def group_by_row(
         Two arrays, `starts` and `draws`. `draws` has the draws, row after row. `starts`, shape (rows + 1,), has the
         position in `draws` of each row's first draw, then the length of `draws`.
     """
-    # A counting sort. First add up the draws of all earlier rows: row r begins at `starts[r]`.
+    draws = _order_documents(lengths, seq_len, lambda chunk, _: document_rows[chunk])
     starts = np.zeros(row_count + 1, np.uint32)
-    for draw in range(len(lengths)):
-        if lengths[draw] % seq_len:
-            starts[document_rows[draw] + 1] += 1
-    for row in range(row_count):
-        starts[row + 1] += starts[row]
-    # Then put each draw behind those of its row, which moves the row's start. In the end it is the next row's start.
-    draws = np.empty(starts[row_count], np.uint32)
-    for draw in range(len(lengths)):
-        if lengths[draw] % seq_len:
-            row = document_rows[draw]
-            draws[starts[row]] = draw
-            starts[row] += 1
-    # So each start belongs one row further.
-    starts[1:] = starts[:-1].copy()
-    starts[0] = 0
-    return starts, draws
+    for chunk in chunk_slices(len(draws)):
+        np.add.at(starts, document_rows[draws[chunk]] + 1, 1)  # draws of row r, at r + 1
+    return np.cumsum(starts, out=starts), draws
 
 
 def _build_segments(
