@@ -33,7 +33,8 @@ from pipeline_assets.build.recipe_versions import Period
 from pipeline_assets.jobs import JobWork, build_job, invalid_recipe_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.key_types import Name
-from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.spine.recipe_validation import validate_section
+from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.trust.result import FileSample
 from resources.webhook import WEBHOOK_VARIABLE, webhook_address
@@ -112,7 +113,7 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
         content, schedules = dict[str, object](), tuple[ScheduleSection, ...]()
         try:
             content = read_yaml(path, "schedule file")
-            schedules = _Schedules.from_mapping(content, path).schedules
+            schedules = validate_section(_Schedules, content, partial(locate_key, path)).schedules
         except InputError as error:
             errors += [error, *error.others]
             schedules = tuple(_valid_sections(content.get("schedules")))

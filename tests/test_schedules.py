@@ -149,10 +149,13 @@ def test_a_schedule_of_an_invalid_recipe_fails_with_its_error(notes_root: Path, 
 )
 def test_an_invalid_key_of_a_schedule_is_named(keys: dict[str, object], message: str, notes_root: Path) -> None:
     write_schedules(notes_root, NOTES | keys)
+    path, key = notes_root / "schedules.yaml", message.split("`")[1].rpartition(".")[2]
+    starts = [number for number, line in enumerate(path.read_text().splitlines(), 1) if f" {key}: " in line]
 
     [error] = read_schedules(notes_root)[1]
 
     assert error.what.startswith(message)
+    assert error.where == f"{path}:{starts[0] if starts else 2}"  # 2: the first line of the schedule
 
 
 def test_a_file_without_a_list_of_schedules_is_an_error(notes_root: Path) -> None:

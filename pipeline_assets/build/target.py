@@ -31,6 +31,7 @@ from pipeline_assets.spine.staging import WORK_FILES_VERSION
 if TYPE_CHECKING:
     from pipeline_assets.build.rows.store import RowStore  # which loads NumPy and Arrow
 
+_MAX_LISTED_CHANGES = 5  # of a recipe, in an error or a table
 _MAX_COPY_NAME = 200  # characters; a file name has at most 255 bytes, and a hash may be added
 State = Literal["missing", "current", "failed", "stale", "damaged"]
 CheckFunction = Callable[[Artifact, "Target", Path], Verdict]
@@ -192,8 +193,10 @@ class Target:
         if identity.recipe != self.recipe:
             changes = changed_keys(identity.recipe, self.recipe)
             # Errors replace marked keys with options. The option for `name` names a recipe, not a model.
-            marked = (f"{key if key == 'name' else f'`{key}`'}: {change}" for key, change in changes.items())
-            return f"the recipe changed ({', '.join(marked)})"
+            marked = [f"{key if key == 'name' else f'`{key}`'}: {change}" for key, change in changes.items()]
+            more = len(marked) - _MAX_LISTED_CHANGES
+            rest = f", and {more} more" if more > 0 else ""
+            return f"the recipe changed ({', '.join(marked[:_MAX_LISTED_CHANGES])}{rest})"
         if identity.stage != self.stage:
             return f"built by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:

@@ -91,6 +91,10 @@ def test_current_artifact_is_not_touched_and_opens_during_another_build(tmp_path
         # Commands replace marked keys with options, and `name` with the option for the name of a recipe.
         ({"recipe": {"language": "english", "name": "model"}}, "the recipe changed (name: added model)"),
         (
+            {"recipe": {"language": "english", **dict.fromkeys("abcdefgh", 1)}},
+            f"the recipe changed ({', '.join(f'`{key}`: added 1' for key in 'abcde')}, and 3 more)",
+        ),
+        (
             {"kind": unknown_kind("words/parts", StageVersion("words", 2))},
             "built by words version 1, the program has words version 2",
         ),
