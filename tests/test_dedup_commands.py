@@ -85,6 +85,20 @@ def test_explain_recommends_bands_or_a_distance(results: dict[str, Result], corp
     assert explained["recommended"] == {"bands": 28, "rows": 4} or explained["ways"][0]["at_threshold"] >= 0.95
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--threshold", "1.5"], "--threshold must be in (0, 1], got 1.5; correct the value"),
+        (["--bands", "13"], "--bands times 8 rows must equal 112 permutations, got 104; correct it"),
+        (["--proposer", "faiss", "--bits", "12"], "--bits must be a multiple of 8, got 12; correct the value"),
+    ],
+)
+def test_explain_names_the_option_of_an_invalid_value(options: list[str], line: str, corpusmill: Corpusmill) -> None:
+    result = corpusmill("dedup", "explain", *options)
+
+    assert (result.returncode, only_line(result)) == (2, line)
+
+
 def test_faiss_finds_the_duplicates_of_bands(results: dict[str, Result], corpusmill: Corpusmill, work: Path) -> None:
     arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/by_faiss")
 
@@ -150,9 +164,9 @@ def test_too_many_removals_exit_with_1_and_name_the_source(corpusmill: Corpusmil
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--threshold", "2"), "--threshold is '2': the similarity must be in (0, 1], got 2"),
+        (("--threshold", "2"), "--threshold must be in (0, 1], got 2"),
         (("--bands", "13"), "--bands times 8 rows must equal 112 permutations, got 104"),
-        (("--permutations", "10", "--bands", "20"), "--bands times 1 rows must equal 10 permutations, got 20"),
+        (("--permutations", "10", "--bands", "20"), "--bands times 1 row must equal 10 permutations, got 20"),
         (("--max-distance", "40"), "--max-distance: requires --proposer faiss; add it, or omit this option"),
         (("--bits", "512"), "--bits: requires --proposer faiss; add it, or omit this option"),
         (("--bits", "256"), "--bits: requires --proposer faiss; add it, or omit this option"),  # the default

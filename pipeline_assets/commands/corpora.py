@@ -166,7 +166,9 @@ def explain(
 
     Example: corpusmill dedup explain --threshold 0.8 --permutations 128
     """
-    near = NearRecipe.from_mapping(_near_section(dedup_keys["near"], proposer), "dedup explain")
+    content = {"mode": "near", "near": _near_section(dedup_keys["near"], proposer)}
+    near = DedupRecipe.from_mapping(content, "dedup explain").near
+    assert near is not None  # because of the mode
     threshold, best, typed = float(near.threshold), near.recommended_proposal(), near.proposal()
     proposals = sorted({best, typed}, key=lambda way: way.rows if isinstance(way, Banding) else way.max_distance)
     curves = {way: {step / 20: way.recall(step / 20) for step in range(2, 21)} for way in proposals}

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 import pydantic
 
-from pipeline_assets.corpus.dedup.recipe import fraction_above_zero
+from pipeline_assets.corpus.dedup.recipe import PositiveFraction
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_structs
 from pipeline_assets.corpus.readers.local import TextUnit
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, check_listed_files
 from pipeline_assets.corpus.stores.object_source import SourcePath
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.key_types import Decimal, Name, Patterns
+from pipeline_assets.spine.key_types import Name, Patterns
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.recipe_validation import reject_duplicates
 from pipeline_assets.spine.section import RecipeSection
@@ -62,7 +62,7 @@ class DecontaminationRecipe(RecipeSection):
     min_item_words: int = pydantic.Field(
         default_factory=lambda earlier: min(_MIN_ITEM_WORDS, earlier.get("ngram_words", _MIN_ITEM_WORDS)), ge=1
     )
-    min_item_overlap: Annotated[Decimal, fraction_above_zero("the overlap")] = "0.5"
+    min_item_overlap: PositiveFraction = "0.5"
     max_items_per_ngram: int = pydantic.Field(10, ge=1)
     action: Literal["drop", "cut"] = "drop"
     cut: CutRecipe | None = None

@@ -12,7 +12,7 @@ class Banding:
     rows: int
 
     def __str__(self) -> str:
-        return f"{self.bands} bands of {self.rows} rows"
+        return f"{self.bands} band{'s' * (self.bands > 1)} of {self.rows} row{'s' * (self.rows > 1)}"
 
     def recall(self, similarity: float) -> float:
         """Return a lower bound on the probability that a pair is proposed.

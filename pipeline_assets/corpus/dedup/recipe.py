@@ -23,20 +23,16 @@ ShingleWords = Annotated[int, Option("Words per shingle."), pydantic.Field(ge=1,
 Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, lt=2**32)]
 
 
-def fraction_above_zero(subject: str) -> pydantic.AfterValidator:
-    """Return a validator of decimals in (0, 1] with at most six places.
+def _check_fraction(fraction: str) -> str:
+    if not 0 < Fraction(fraction) <= 1:
+        raise ValueError(f"must be in (0, 1], got {fraction}")
+    if Fraction(fraction).denominator > _MAX_DENOMINATOR:
+        raise ValueError(f"must have at most six decimal places, got {fraction}")
+    return fraction
 
-    The messages of its errors begin with `subject`.
-    """
 
-    def check(fraction: str) -> str:
-        if not 0 < Fraction(fraction) <= 1:
-            raise ValueError(f"{subject} must be in (0, 1], got {fraction}")
-        if Fraction(fraction).denominator > _MAX_DENOMINATOR:
-            raise ValueError(f"{subject} must have at most six decimal places, got {fraction}")
-        return fraction
-
-    return pydantic.AfterValidator(check)
+PositiveFraction = Annotated[Decimal, pydantic.AfterValidator(_check_fraction)]
+"""A decimal in (0, 1] with at most six places."""
 
 
 class MinHashRecipe(RecipeSection):
@@ -46,14 +42,17 @@ class MinHashRecipe(RecipeSection):
     permutations: Annotated[int, Option("Hash values per signature: bands times rows.")] = pydantic.Field(
         112, ge=1, le=_MAX_PERMUTATIONS
     )
-    bands: Annotated[int, Option("Number of bands. Default: see `dedup explain`.", default=None)] = pydantic.Field(ge=1)
+    bands: Annotated[int, Option("Number of bands. Default: as `dedup explain` advises.", default=None)] = (
+        pydantic.Field(ge=1)
+    )
     rows: int = pydantic.Field(ge=1)
     seed: Seed = 1
 
     @pydantic.model_validator(mode="after")
     def _check_permutations(self) -> Self:
         if self.bands * self.rows != self.permutations:
-            rule = f"`near.minhash.bands` times {self.rows} rows must equal {self.permutations} permutations"
+            rows = f"{self.rows} row{'s' * (self.rows > 1)}"
+            rule = f"`near.minhash.bands` times {rows} must equal {self.permutations} permutations"
             raise ValueError(f"{rule}, got {self.bands * self.rows}")
         return self
 
@@ -63,9 +62,9 @@ class BinarySketchRecipe(RecipeSection):
 
     shingle_words: ShingleWords = 5
     bits: Annotated[int, Option("Bits per sketch for faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
-    max_distance: Annotated[int, Option("Maximum differing bits. Default: see `dedup explain`.", default=None)] = (
-        pydantic.Field(ge=0)
-    )
+    max_distance: Annotated[
+        int, Option("Maximum differing bits. Default: as `dedup explain` advises.", default=None)
+    ] = pydantic.Field(ge=0)
     seed: Seed = 1
 
     @property
@@ -93,8 +92,7 @@ class NearRecipe(RecipeSection):
     minhash: MinHashRecipe | None = None
     faiss: BinarySketchRecipe | None = None
     threshold: Annotated[
-        Decimal,
-        fraction_above_zero("the similarity"),
+        PositiveFraction,
         Option("Lowest Jaccard similarity of duplicates.", other_names=("--similarity",)),
     ] = "0.7"
     max_compared: Annotated[int, Option("Maximum comparisons per document in a bucket.")] = pydantic.Field(100, ge=1)

@@ -14,9 +14,9 @@ from pipeline_assets.spine.recipe_errors import format_validation_errors
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"min_item_overlap": "0"}, "the overlap must be in (0, 1], got 0"),
-        ({"min_item_overlap": "1.01"}, "the overlap must be in (0, 1], got 1.01"),
-        ({"min_item_overlap": "0.1234567"}, "the overlap must have at most six decimal places"),
+        ({"min_item_overlap": "0"}, "must be in (0, 1], got 0"),
+        ({"min_item_overlap": "1.01"}, "must be in (0, 1], got 1.01"),
+        ({"min_item_overlap": "0.1234567"}, "must have at most six decimal places"),
         ({"min_item_words": 14}, "`min_item_words` must be at most `ngram_words` 13, got 14"),
         ({"action": "cut"}, "`action` cut requires a section `cut`, and other actions do not allow it"),
         ({"cut": {"margin_words": 0, "min_kept_words": 1}}, "`action` cut requires a section `cut`"),

@@ -17,8 +17,8 @@ SKETCHES = {"shingle_words": 5, "bits": 256, "max_distance": 50, "seed": 1}
     ("change", "message"),
     [
         ({"bands": 13}, "`near.minhash.bands` times 8 rows must equal 112 permutations, got 104"),
-        ({"threshold": "0"}, r"the similarity must be in \(0, 1\], got 0"),
-        ({"threshold": "1.01"}, r"the similarity must be in \(0, 1\], got 1.01"),
+        ({"threshold": "0"}, r"must be in \(0, 1\], got 0"),
+        ({"threshold": "1.01"}, r"must be in \(0, 1\], got 1.01"),
         ({"selection": "quality"}, "selection.* quality requires .*quality_column"),
         ({"max_compared": 2**63}, "`max_compared` must be from -9223372036854775807 to 9223372036854775807, got 9223"),
         ({"faiss": SKETCHES | {"bits": 100}}, "multiple of 8"),
