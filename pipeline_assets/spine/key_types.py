@@ -27,13 +27,21 @@ def text_rule(is_valid: Callable[[str], object], rule: str) -> pydantic.AfterVal
     return pydantic.AfterValidator(check)
 
 
+def pattern_rule(pattern: str, rule: str) -> pydantic.AfterValidator:
+    """Return a validator that raises ValueError(rule) if a text does not match."""
+    return text_rule(re.compile(pattern).fullmatch, rule)
+
+
+Commit = Annotated[str, pattern_rule(COMMIT_PATTERN, "must be a commit of 40 hex digits")]
+SHA256_RULE = "must be a sha256 of 64 hex digits"
+Sha256 = Annotated[str, pattern_rule("[0-9a-f]{64}", SHA256_RULE)]
 MAX_NAME = 150  # files may have 255 bytes, and their names contain names of recipes and sources
 DOTS, DOTS_RULE = "...", "must not contain `...`, which is a range in Dagster's names of partitions"
 _NAME_RULE = "must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a letter or digit"
 
 Name = Annotated[
     str,
-    text_rule(re.compile(r"[a-z0-9][a-z0-9_.-]*").fullmatch, _NAME_RULE),
+    pattern_rule(r"[a-z0-9][a-z0-9_.-]*", _NAME_RULE),
     text_rule(lambda name: DOTS not in name, DOTS_RULE),
     text_rule(lambda name: len(name) <= MAX_NAME, f"must have at most {MAX_NAME} characters"),
 ]
@@ -54,10 +62,10 @@ def decimal_text(value: object) -> str:
 
 DecimalText = Annotated[str, pydantic.BeforeValidator(decimal_text, json_schema_input_type=str | int | float)]
 """Text that a recipe may write as a number; quoted text keeps its digits."""
-Decimal = Annotated[DecimalText, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, _NUMBER_RULE)]
+Decimal = Annotated[DecimalText, pattern_rule(r"[0-9]+(\.[0-9]+)?", _NUMBER_RULE)]
 Share = Annotated[
     DecimalText,
-    text_rule(re.compile(r"-?[0-9]+(\.[0-9]+)?").fullmatch, _NUMBER_RULE),
+    pattern_rule(r"-?[0-9]+(\.[0-9]+)?", _NUMBER_RULE),
     text_rule(lambda share: 0 <= Fraction(share) <= 1, "must be in [0, 1]"),
 ]
 

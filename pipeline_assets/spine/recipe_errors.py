@@ -111,8 +111,9 @@ def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], 
             return UsageError(what, RecipeKey(tagged, file_and_line), fix)
         case "value_error" if isinstance(problem["input"], Mapping):  # a preview of the section would bury the message
             what, fix = _split_fix(_format_rule(problem), "correct it")
-            names_a_key = not name or what.startswith(f"`{name}.")
-            return UsageError(what if names_a_key else f"`{name}`: {what}", place, fix)
+            if name and not what.startswith(f"`{name}."):
+                what = f"`{name}` {what}" if what.startswith("must ") else f"`{name}`: {what}"
+            return UsageError(what, place, fix)
         case "tuple_type":
             value = problem["input"]
             example = json.dumps(value, ensure_ascii=False, default=str)  # a date is text

@@ -12,12 +12,12 @@ import pydantic
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
-from pipeline_assets.spine.key_types import Share
+from pipeline_assets.spine.key_types import Share, pattern_rule
 from pipeline_assets.spine.section import RecipeSection
 
 MAX_DETECTED_CHARACTERS = 10_000  # a text's first characters; langdetect itself reads no more
 _SCORE_DIGITS = 4  # the last digits of a float may differ between processors
-LanguageCode = Annotated[str, pydantic.StringConstraints(pattern=r"^[a-z]{2}$")]
+LanguageCode = Annotated[str, pattern_rule("[a-z]{2}", "must be an ISO 639-1 code, such as en")]
 DetectorName = Literal["py3langid", "langdetect"]
 
 

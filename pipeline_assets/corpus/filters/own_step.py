@@ -20,7 +20,7 @@ import pydantic
 
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.key_types import Share, text_rule
+from pipeline_assets.spine.key_types import Share, pattern_rule, text_rule
 from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.recipe_validation import FOLDER_KEY
 from pipeline_assets.spine.section import RecipeSection
@@ -45,7 +45,7 @@ class PythonStep(RecipeSection):
         pins: Sha256 of the file, and versions of Python and of all packages that the file needs, by name.
     """
 
-    file: Annotated[str, text_rule(re.compile(r"[A-Za-z_]\w*\.py").fullmatch, _FILE_RULE)]
+    file: Annotated[str, pattern_rule(r"[A-Za-z_]\w*\.py", _FILE_RULE)]
     function: Annotated[str, text_rule(str.isidentifier, "must be the name of a function")]
     seconds: int = pydantic.Field(10, ge=1, le=3600)
     memory_mib: int = pydantic.Field(4096, ge=512, le=1 << 40)  # bytes above 2**63 are no limit of a process

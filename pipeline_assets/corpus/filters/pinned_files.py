@@ -11,6 +11,7 @@ import pydantic
 from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.key_types import SHA256_RULE, pattern_rule
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at
@@ -29,7 +30,7 @@ class PinnedFile(RecipeSection):
     """
 
     path: str = pydantic.Field("", exclude=True)
-    sha256: Annotated[str, pydantic.Field(pattern="^([0-9a-f]{64})?$")] = ""
+    sha256: Annotated[str, pattern_rule("([0-9a-f]{64})?", SHA256_RULE)] = ""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ No filter runs by default, because no threshold suits all languages and sources:
 that suits English would empty a Japanese source, and so would a minimum number of words between spaces.
 """
 
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -16,17 +15,19 @@ from pipeline_assets.corpus.filters.effect_section import EffectSection
 from pipeline_assets.corpus.filters.language import LanguageRecipe
 from pipeline_assets.corpus.filters.own_step import PythonStep
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles, PinnedFile
-from pipeline_assets.spine.key_types import Decimal, Share, text_rule
+from pipeline_assets.spine.key_types import Decimal, Share, pattern_rule, text_rule
 from pipeline_assets.spine.recipe_validation import reject_duplicates
 from pipeline_assets.spine.section import RecipeSection
 
 _MAX_SHARE_CHARACTERS = 11  # nine decimals: 10**9 times any number of windows fits in 64 bits
 _PHRASE_RULE = "a phrase must not be empty, begin or end with a blank, or contain a line feed"
+_COLUMN_RULE = "must contain only letters, digits and `_`, and not start with a digit"
 WITHOUT_URL = "without_url"  # count of kept documents that lists of domains and URLs cannot check
 Natural = Annotated[int, pydantic.Field(ge=0)]
-Phrase = Annotated[str, text_rule(re.compile(r"\S(.*\S)?").fullmatch, _PHRASE_RULE)]
+Phrase = Annotated[str, pattern_rule(r"\S(.*\S)?", _PHRASE_RULE)]
 Phrases = Annotated[tuple[Phrase, ...], pydantic.Field(strict=False)]
-ListName = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+_LIST_NAME_RULE = "the name of a list must contain only letters, digits, `_`, `.` and `-`"
+ListName = Annotated[str, pattern_rule(r"[A-Za-z0-9_.-]+", _LIST_NAME_RULE)]
 
 
 class WindowRecipe(RecipeSection):
@@ -251,7 +252,7 @@ class ScoreRecipe(RecipeSection):
 
     model: PinnedFile
     label: str
-    column: Annotated[str, pydantic.Field(pattern=r"^[A-Za-z_]\w*$")]
+    column: Annotated[str, pattern_rule(r"[A-Za-z_]\w*", _COLUMN_RULE)]
     min_score: Share | None = None
 
 

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.nemotron.dataset_section import Effort
 from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTags
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.command_option import Option
-from pipeline_assets.spine.key_types import COMMIT_PATTERN, Share
+from pipeline_assets.spine.key_types import Commit, Share, pattern_rule
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
 
@@ -56,10 +56,10 @@ class ChatTemplateSection(RecipeSection):
     """
 
     OMITTABLE_KEYS = frozenset({"variables"})
-    model: Annotated[str | None, pydantic.Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")] = None
-    revision: Annotated[str | None, pydantic.Field(pattern=COMMIT_PATTERN)] = None
+    model: Annotated[str, pattern_rule(r"[\w.-]+(/[\w.-]+)?", "must be owner/name, such as Qwen/Qwen3")] | None = None
+    revision: Commit | None = None
     path: str | None = None
-    date: Annotated[str | None, pydantic.Field(pattern=r"^\d{4}-\d\d-\d\d$")] = None
+    date: Annotated[str, pattern_rule(r"\d{4}-\d\d-\d\d", "must be YYYY-MM-DD")] | None = None
     variables: dict[str, bool | int | str] = pydantic.Field({})
 
     @pydantic.field_validator("date")

@@ -11,6 +11,7 @@ from pipeline_assets.corpus.nemotron.dataset_section import DOMAINS, EFFORTS, Da
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition, partition_key
 from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import pattern_rule
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
@@ -64,7 +65,7 @@ class PublishRecipe(RecipeSection):
     """Publication on a hub, where each dataset's pools form one dataset."""
 
     # Owner/name; `{dataset}` stands for the dataset's name without its owner, in lower case.
-    repo: Annotated[str, pydantic.Field(pattern=r"^[\w.-]+/([\w.-]|\{dataset\})+$")]
+    repo: Annotated[str, pattern_rule(r"[\w.-]+/([\w.-]|\{dataset\})+", "must be owner/name, such as me/{dataset}")]
     private: bool = True
     allow_unknown_licences: bool = False  # publishes rows without a known licence, too
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Self
 import pydantic
 
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, MaxUnknownFraction
-from pipeline_assets.corpus.tokens.pinned_file import Sha256
 from pipeline_assets.corpus.tokens.unigram import Coverage, UnigramRecipe
 from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import Sha256
 from pipeline_assets.spine.manifest import StageVersion
 
 ENCODE_STAGE = StageVersion("parallel_tokens", 1)

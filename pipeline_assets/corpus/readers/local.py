@@ -43,7 +43,7 @@ from pipeline_assets.corpus.readers.unreadable import note_unreadable
 from pipeline_assets.corpus.readers.whole_files import extractor_versions, whole_file_rows
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.key_types import OptionalPatterns, Patterns, text_rule
+from pipeline_assets.spine.key_types import OptionalPatterns, Patterns, pattern_rule
 
 _JSON_HEAD_BYTES = 1 << 12
 SAMPLE_SIZE = 20  # rows per file, and number of files, in a sample of first rows
@@ -86,7 +86,7 @@ class LocalRecipe(SourceLabels):
     text_endings: Annotated[
         tuple[Annotated[str, pydantic.AfterValidator(_check_text_ending)], ...], pydantic.Field(strict=False)
     ] = ()
-    license_files: Annotated[str, text_rule(re.compile(r"[^/]+").fullmatch, _FILE_NAME_RULE)] | None = None
+    license_files: Annotated[str, pattern_rule(r"[^/]+", _FILE_NAME_RULE)] | None = None
 
     def detect_format(self, name: str) -> Format | None:
         """Detect the format of a file from its name; None if unknown."""

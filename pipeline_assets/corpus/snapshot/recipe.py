@@ -1,6 +1,5 @@
 """Recipe of a snapshot of a hub dataset at one commit."""
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -10,7 +9,14 @@ from pipeline_assets.corpus.document import derive_doc_id
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, ColumnRules
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap
 from pipeline_assets.spine.command_option import Option
-from pipeline_assets.spine.key_types import COMMIT_PATTERN, SHARD_TEXT_BYTES, MaxRejectShare, Name, Patterns, text_rule
+from pipeline_assets.spine.key_types import (
+    COMMIT_PATTERN,
+    SHARD_TEXT_BYTES,
+    MaxRejectShare,
+    Name,
+    Patterns,
+    pattern_rule,
+)
 from pipeline_assets.spine.section import RecipeSection
 
 Unit = Literal["files", "documents", "text_bytes"]
@@ -59,13 +65,13 @@ class HubRowsSection(RecipeSection):
     """
 
     OMITTABLE_KEYS = frozenset({"generated_by"})
-    dataset: Annotated[str, text_rule(re.compile(r"[\w.-]+/[\w.-]+").fullmatch, _DATASET_RULE)]
+    dataset: Annotated[str, pattern_rule(r"[\w.-]+/[\w.-]+", _DATASET_RULE)]
     config: Annotated[
         str, Option("Config. Default: fineweb-2 eng_Latn, others default.", "config-name", None, ("--subset",))
     ] = "default"
     revision: Annotated[
         str,
-        text_rule(re.compile(COMMIT_PATTERN).fullmatch, _REVISION_RULE),
+        pattern_rule(COMMIT_PATTERN, _REVISION_RULE),
         Option("Branch, tag or commit; the recipe records the commit.", default="main"),
     ]
     split: Annotated[str, Option("Split of the dataset.")] = "train"

@@ -2,14 +2,11 @@
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Literal
-
-import pydantic
+from typing import Literal
 
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.key_types import Sha256
 from pipeline_assets.spine.section import RecipeSection
-
-Sha256 = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
 
 
 class FileTokenizerRecipe(RecipeSection):

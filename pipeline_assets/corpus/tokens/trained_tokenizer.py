@@ -14,13 +14,14 @@ import pydantic
 
 from pipeline_assets.corpus.shards.mixture_figures import MIXTURES_FOLDER
 from pipeline_assets.corpus.tokens.families import TokenizerFile
-from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, Sha256
+from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.unigram import UnigramRecipe
 from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import make_folder, write_durably
+from pipeline_assets.spine.key_types import Sha256
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)

@@ -203,8 +203,8 @@ def test_default_threshold_is_reachable(name: DetectorName) -> None:
     [
         ({"detector": "lingua"}, "`detector` must be 'py3langid' or 'langdetect', got 'lingua'; correct the value"),
         ({"keep": []}, "keep"),
-        ({"keep": ["eng"]}, "`keep.0` must match pattern '^[a-z]{2}$', got 'eng'"),
-        ({"keep": ["EN"]}, "`keep.0` must match pattern '^[a-z]{2}$', got 'EN'"),
+        ({"keep": ["eng"]}, "`keep.0` must be an ISO 639-1 code, such as en, got 'eng'"),
+        ({"keep": ["EN"]}, "`keep.0` must be an ISO 639-1 code, such as en, got 'EN'"),
         ({"threshold": "1.1"}, "threshold"),
     ],
 )

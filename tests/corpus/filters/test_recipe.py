@@ -96,9 +96,9 @@ def test_a_limit_may_be_zero_and_a_minimum_may_equal_its_maximum() -> None:
         ({"fineweb_quality": {"min_terminal_lines": "0.12"}}, "min_terminal_lines requires terminal_punctuation"),
         ({"fineweb_quality": {"max_short_lines": 67}}, r"must be in \[0, 1\]"),
         ({"characters": {"min_ascii_ratio": 80}}, r"must be in \[0, 1\]"),
-        ({"blocklist": {"domains": {"a/b": {}}}}, "String should match pattern"),
-        ({"blocklist": {"domains": {"a": {"path": "x", "sha256": "12"}}}}, "String should match pattern"),
-        ({"score": {"model": {}, "label": "x", "column": "not a name"}}, "String should match pattern"),
+        ({"blocklist": {"domains": {"a/b": {}}}}, "the name of a list must contain only letters, digits"),
+        ({"blocklist": {"domains": {"a": {"path": "x", "sha256": "12"}}}}, "must be a sha256 of 64 hex digits"),
+        ({"score": {"model": {}, "label": "x", "column": "not a name"}}, "must contain only letters, digits and"),
     ],
 )
 def test_invalid_sections_are_refused(sections: dict[str, object], message: str) -> None:

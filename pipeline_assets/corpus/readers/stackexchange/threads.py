@@ -26,7 +26,7 @@ from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 from pipeline_assets.corpus.readers.stackexchange.posts import QUESTION, Post
 from pipeline_assets.corpus.readers.stackexchange.spill import Bucket, read_bucket
 from pipeline_assets.spine.command_option import Option
-from pipeline_assets.spine.key_types import text_rule
+from pipeline_assets.spine.key_types import pattern_rule
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.spine.stage import KILLED_WORKER, WHOLE_SHARD, Window
@@ -38,7 +38,7 @@ _META_FIELDS = Post.__struct_fields__[7:-1]  # `score` and the fields after it
 
 
 _HOST_RULE = "must be a host name in lower case, such as beer.stackexchange.com"
-Host = Annotated[str, text_rule(re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+").fullmatch, _HOST_RULE)]
+Host = Annotated[str, pattern_rule(r"[a-z0-9-]+(\.[a-z0-9-]+)+", _HOST_RULE)]
 
 
 class SiteRecipe(RecipeSection):
