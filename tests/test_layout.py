@@ -276,7 +276,7 @@ HELPER_FOLDERS = ("tests", "tests/builders", "tests/harness", "tests/oracles", "
 
 
 def test_no_two_helpers_share_a_name() -> None:
-    """All of them are on the path of the tests, where the first module of a name hides the others."""
+    """All are on the path of the tests: the first module of a name hides the others."""
     count = Counter(path.name for folder in HELPER_FOLDERS for path in (PROJECT / folder).glob("*.py"))
 
     assert [name for name, homes in count.items() if homes > 1] == []
