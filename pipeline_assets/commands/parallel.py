@@ -12,7 +12,7 @@ from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions, is_typed
 from pipeline_assets.commands.terminal import AsJson, Root, align, explain_recipe_keys, pluralize, print_answer
-from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeSection
+from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, parse_model
 from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, SampleRecipe, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
@@ -64,7 +64,7 @@ def sample(
 
 def encode(
     recipe: ParallelRecipeName,
-    encode_keys: Annotated[RecipeContent, SectionOptions(EncodeSection)],
+    encode_keys: Annotated[RecipeContent, SectionOptions(EncodeRecipe)],
     spm_model: Annotated[Path | None, typer.Option(help="SentencePiece model. Default: train one.")] = None,
     *,
     options: BuildOptions,

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.normalize.sources import missing_folder_problem
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text import sample as sampling
 from pipeline_assets.corpus.parallel_text.encode import write_cache
-from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, TRAINING_KEYS, EncodeRecipe, EncodeSection
+from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, TRAINING_KEYS, EncodeRecipe
 from pipeline_assets.corpus.parallel_text.pair_model import check_model
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
@@ -54,7 +54,7 @@ class ParallelRecipe(Recipe):
     system: Literal["parallel_text"]
     source: PairSource
     sample: sampling.SampleRecipe
-    encode: EncodeSection | None = None
+    encode: EncodeRecipe | None = None
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
@@ -85,7 +85,7 @@ class ParallelRecipe(Recipe):
         """Raise InputError if SentencePiece is missing, or the external model is unusable."""
         targets = self.targets() if targets is None else targets
         if self.encode is not None and is_to_be_built(targets, ENCODE_STAGE, root):
-            check_model(self.encode, None if self.encode.model is None else root / self.encode.model)
+            check_model(self.encode, root)
 
     def revisions(self) -> Sequence[tuple[str, str]]:
         if self.source.dataset is None or self.source.revision is None:
@@ -179,10 +179,10 @@ SAMPLE = Kind(
 
 def _encode(job: Job) -> BuildResult:
     [sample], external = job.upstream, job.target.external_inputs
-    model = job.run.root / external.path if isinstance(external, TokenizerPath) else None
-    recipe = EncodeRecipe.from_content(job.recipe["encode"])
-    content = write_cache(job.staging, sample.path(sampling.SAMPLE_FILE), recipe, model)
-    used = {TOKENIZER_FILE_KEY: str(external.path)} if isinstance(external, TokenizerPath) else {}
+    model = str(external.path) if isinstance(external, TokenizerPath) else None
+    recipe = EncodeRecipe.from_content({**job.recipe["encode"], "model": model})
+    content = write_cache(job.staging, sample.path(sampling.SAMPLE_FILE), recipe, job.run.root)
+    used = {TOKENIZER_FILE_KEY: model} if model is not None else {}
     return replace(content, provenance={**content.provenance, **used})
 
 

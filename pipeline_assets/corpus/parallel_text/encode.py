@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.parallel_text.encode_recipe import TRAINING_KEYS, EncodeRecipe, EncodeSection
+from pipeline_assets.corpus.parallel_text.encode_recipe import TRAINING_KEYS, EncodeRecipe
 from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequences
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, parse_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
 from pipeline_assets.corpus.parallel_text.sample import Sample, check_notebook_folder, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, META_FORMAT, MODEL_FILE, EncodeMeta
-from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, LossLimit
+from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.argument_types import check_arguments, plain_integers
@@ -31,14 +31,9 @@ logger = logging.getLogger("corpusmill")
 _NORMALIZATION = "NFKC and strip, then the model's own"
 
 
-def write_cache(
-    staging: StagingDir, manifest_path: Path, recipe: EncodeRecipe, model_path: Path | None = None
-) -> BuildResult:
-    """Encode a sample with the pinned model at `model_path`.
-
-    If `model_path` is None, a model is trained.
-    """
-    files, meta, losses = _encode_sample(read_sample(manifest_path), recipe, model_path)
+def write_cache(staging: StagingDir, manifest_path: Path, recipe: EncodeRecipe, root: Path) -> BuildResult:
+    """Encode a sample; a relative path of an external model starts from `root`."""
+    files, meta, losses = _encode_sample(read_sample(manifest_path), recipe, root)
     written = [replace(staging.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
     decisions = msgspec.to_builtins(meta)
     counts = {name: decisions.pop(name) for name in ("pairs", "tokens", "truncated")}
@@ -46,14 +41,7 @@ def write_cache(
 
 
 @check_arguments
-def encode(
-    manifest_path: Path | str,
-    spm_model: Path | str | None,
-    out_dir: Path | str,
-    *,
-    max_unknown_fraction: str | int | float = MAX_UNKNOWN_FRACTION,
-    **recipe: object,
-) -> Path:
+def encode(manifest_path: Path | str, spm_model: Path | str | None, out_dir: Path | str, **recipe: object) -> Path:
     """Encode a sample into a folder outside any data root, for notebooks.
 
     Args:
@@ -61,8 +49,8 @@ def encode(
         spm_model: Path of a SentencePiece model; None trains one. If `out_dir` already has a cache and no
             `model_sha256` is set, the model must equal the cache's model.
         out_dir: Folder of the cache. The function returns its path.
-        max_unknown_fraction: Largest share of a side's characters that may be lost; losses over 0.1 % are logged.
-        recipe: Keys of `EncodeRecipe`; with `spm_model`, only `model_sha256` and `seq_len`.
+        recipe: Keys of `EncodeRecipe`; with `spm_model`, neither `model` nor those of a training. Losses above 0.1 % of
+            a side's characters are logged, those above `max_unknown_fraction` are an error.
 
     Raises:
         InputError: The model, the recipe or the sample is missing or invalid, the model loses too much text, or the
@@ -70,17 +58,18 @@ def encode(
     """
     out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
     check_notebook_folder(out_dir)
-    if spm_model is not None and not spm_model.is_file():
-        raise UsageError("file not found", spm_model, MODEL_HINT)
-    if spm_model is not None and (unused := [key for key in TRAINING_KEYS if key in recipe]):
-        raise UsageError("cannot be combined with spm_model", unused[0], "omit it")
-    if spm_model is not None and "model_sha256" not in recipe:
-        exists = (out_dir / ENCODE_META_FILE).exists()
-        sha256 = META_FORMAT.read(out_dir / ENCODE_META_FILE).sha256 if exists else file_sha256(spm_model)
-        recipe["model_sha256"] = sha256
-    section = EncodeSection.from_mapping({"max_unknown_fraction": max_unknown_fraction}, "encode")
-    sample = read_sample(Path(manifest_path))
-    files, _, losses = _encode_sample(sample, EncodeRecipe.from_mapping(plain_integers(recipe), "encode"), spm_model)
+    if spm_model is not None:
+        if not spm_model.is_file():
+            raise UsageError("file not found", spm_model, MODEL_HINT)
+        if unused := [key for key in (*TRAINING_KEYS, "model") if key in recipe]:
+            raise UsageError("cannot be combined with spm_model", unused[0], "omit it")
+        recipe["model"] = str(spm_model)
+        if "model_sha256" not in recipe:
+            exists = (out_dir / ENCODE_META_FILE).exists()
+            sha256 = META_FORMAT.read(out_dir / ENCODE_META_FILE).sha256 if exists else file_sha256(spm_model)
+            recipe["model_sha256"] = sha256
+    section = EncodeRecipe.from_mapping(plain_integers(recipe), "encode")
+    files, _, losses = _encode_sample(read_sample(Path(manifest_path)), section, Path())
     verdict = LossLimit(section.max_unknown_fraction).evaluate_losses(losses)
     if not verdict.passed and not verdict.is_minor:
         raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
@@ -94,14 +83,14 @@ def encode(
 
 
 def _encode_sample(
-    sample: Sample, recipe: EncodeRecipe, model_file: Path | None
+    sample: Sample, recipe: EncodeRecipe, root: Path
 ) -> tuple[dict[str, bytes], EncodeMeta, dict[str, Losses]]:
     """Return the files of a cache (metadata last), its metadata, and losses by side."""
     src, tgt = ([canonical_text(getattr(pair, side)) for pair in sample.pairs] for side in ("src_text", "tgt_text"))
     splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
     lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
-    data = read_or_train_model(lines, recipe, model_file)
-    model = parse_model(data, model_file or Path(MODEL_FILE))
+    data = read_or_train_model(lines, recipe, root)
+    model = parse_model(data, root / (recipe.model or MODEL_FILE))
     eos, dtype = model.end_of_document_id, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
     runs = [model.encode(side).with_ends(eos) for side in (src, tgt)]
     lengths = np.array([run.lengths for run in runs])
@@ -123,7 +112,7 @@ def _encode_sample(
         **experiment,
         spm_model=MODEL_FILE,
         vocab_size=model.vocabulary_size,
-        requested_vocab_size=recipe.vocab_size if model_file is None else None,
+        requested_vocab_size=recipe.vocab_size if recipe.model is None else None,
         char_coverage=char_coverage(model, [*src, *tgt]),
         byte_fallback=any(map(model.processor.is_byte, range(model.vocabulary_size))),
         experiment_id=canonical_sha256({**experiment, "seq_len": recipe.seq_len})[:16],

@@ -16,7 +16,7 @@ TRAINING_KEYS = tuple(UnigramRecipe.model_fields)  # without effect on an extern
 
 
 class EncodeRecipe(UnigramRecipe):
-    """Settings that determine the token ids of a sample of sentence pairs.
+    """Settings of a token cache: how the texts of a sample become token ids.
 
     Attributes:
         vocab_size: Maximum number of pieces of a trained model. If the training texts allow only fewer pieces, the
@@ -25,6 +25,9 @@ class EncodeRecipe(UnigramRecipe):
         byte_fallback: Whether a trained model encodes uncovered characters as bytes.
         model_sha256: sha256 of an external model; None trains a model.
         seq_len: Maximum tokens of a pair; longer pairs are cut, see `cut_lengths`. None does not cut pairs.
+        model: Path of the external model, absolute or relative to the data root; `model_sha256` identifies the model,
+            so that the path changes no byte.
+        max_unknown_fraction: Largest share of a side's characters that may be lost in encoding; changes no byte.
     """
 
     vocab_size: Annotated[int, Option("Maximum pieces of a trained model.")] = pydantic.Field(default=8000, ge=8)
@@ -34,17 +37,6 @@ class EncodeRecipe(UnigramRecipe):
     seq_len: Annotated[int | None, Option("Tokens per pair, to which pairs are cut or padded.", default=None)] = (
         pydantic.Field(default=None, ge=MIN_SEQ_LEN)
     )
-
-
-class EncodeSection(EncodeRecipe):
-    """Recipe section of a token cache, with the path of an external model.
-
-    Attributes:
-        model: Path of the model, absolute or relative to the data root; `model_sha256` identifies the model, so that
-            the path changes no byte.
-        max_unknown_fraction: Largest share of a side's characters that may be lost in encoding; changes no byte.
-    """
-
     model: str | None = None
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
@@ -56,5 +48,5 @@ class EncodeSection(EncodeRecipe):
 
     def cache_content(self) -> dict[str, Any]:
         """Return the keys that change bytes; for an external model, omit training keys."""
-        keys = {"model_sha256", "seq_len"} if self.model_sha256 else EncodeRecipe.model_fields.keys()
-        return {key: value for key, value in self.content().items() if key in keys}
+        unused = {"model", "max_unknown_fraction", *(TRAINING_KEYS if self.model_sha256 else ())}
+        return {key: value for key, value in self.content().items() if key not in unused}

@@ -9,7 +9,7 @@ from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.tokens.pinned_file import read_pinned
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, require_sentencepiece, train_unigram
-from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
+from pipeline_assets.spine.errors import InputError, UsageError
 
 _SECTION = "encode"  # section of the recipe that has the keys of the training
 _VOCABULARY_STEP = 100  # a reduced number of pieces is a multiple of this
@@ -17,23 +17,20 @@ MODEL_HINT = "pass a SentencePiece .model"
 logger = logging.getLogger("corpusmill")
 
 
-def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, model_path: Path | None) -> bytes:
+def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, root: Path) -> bytes:
     """Read the external model, or train a model; return the bytes of the model file.
 
     Args:
         texts: Texts of both sides of the train split, on which a model is trained.
-        recipe: Settings of the training, or the sha256 of the external model.
-        model_path: Path of the external model; None to train a model.
+        recipe: Settings of the training, or path and sha256 of the external model.
+        root: Folder that a relative path of the model starts from.
 
     Raises:
-        UsageError: Only one of the model and its sha256 is set, or `vocab_size` is too small for the texts.
+        UsageError: `vocab_size` is too small for the texts.
         InputError: The external model is missing, unreadable or has another sha256, or no model can be trained.
     """
-    if (recipe.model_sha256 is None) != (model_path is None):
-        fix = "set both the model's file and its sha256, or neither"
-        raise UsageError("only one of model and sha256 is given", RecipeKey("model_sha256"), fix)
-    if recipe.model_sha256 is not None and model_path is not None:
-        return read_pinned(model_path, recipe.model_sha256, "put the .model file there, or correct its path")
+    if recipe.model is not None and recipe.model_sha256 is not None:
+        return read_pinned(root / recipe.model, recipe.model_sha256, "put the .model file there, or correct its path")
     try:
         return train_unigram(texts, recipe, _SECTION).model_bytes
     except VocabularyTooLargeError as error:
@@ -47,12 +44,12 @@ def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, model_path: 
             return train_unigram(texts, recipe.model_copy(update={"vocab_size": allowed}), _SECTION).model_bytes
 
 
-def check_model(recipe: EncodeRecipe, model_path: Path | None) -> None:
+def check_model(recipe: EncodeRecipe, root: Path) -> None:
     """Raise InputError if SentencePiece is missing or the model is unusable."""
-    if model_path is None:
+    if recipe.model is None:
         require_sentencepiece()
     else:
-        parse_model(read_or_train_model((), recipe, model_path), model_path)
+        parse_model(read_or_train_model((), recipe, root), root / recipe.model)
 
 
 def parse_model(model_bytes: bytes, where: Path) -> SentencePieceModel:

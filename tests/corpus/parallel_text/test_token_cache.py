@@ -74,7 +74,7 @@ def test_the_metadata_names_everything_that_the_ids_depend_on(manifest: Path, ca
 def test_encoding_again_gives_the_same_bytes(manifest: Path, cache: Path, tmp_path: Path) -> None:
     again = encode(manifest, None, tmp_path / "again")
     with open_staging_dir(tmp_path / "sealed", {}) as staging:
-        content = write_cache(staging, manifest, EncodeRecipe())
+        content = write_cache(staging, manifest, EncodeRecipe(), tmp_path)
         sealed = {file.path: staging.path(file.path).read_bytes() for file in content.files}
 
     files = {path.relative_to(cache).as_posix(): path.read_bytes() for path in cache.rglob("*") if path.is_file()}
@@ -90,7 +90,7 @@ def test_a_small_sample_of_many_characters_gets_a_smaller_vocabulary() -> None:
     """The text allows 274 pieces and needs 270, which no multiple of 100 meets."""
     texts = ["中文句子 没有 空格", "中文 句子", "没有空格 的 句子"]
 
-    model = parse_model(read_or_train_model(texts, EncodeRecipe(), None), Path("spm.model"))
+    model = parse_model(read_or_train_model(texts, EncodeRecipe(), Path()), Path("spm.model"))
 
     assert model.vocabulary_size == 274
 
@@ -200,7 +200,16 @@ def test_a_model_with_another_hash_is_refused(manifest: Path, cache: Path, tmp_p
     assert "not a SentencePiece model" in refusal(lambda: encode(manifest, tmp_path / "no.model", tmp_path / "x"))
 
 
-@pytest.mark.parametrize("keys", [{"vocab_size": 450}, {"byte_fallback": False}, {"character_coverage": "0.9"}])
+def test_a_hash_without_its_model_is_refused(manifest: Path, tmp_path: Path) -> None:
+    assert refusal(lambda: encode(manifest, None, tmp_path / "cache", model_sha256="0" * 64), UsageError) == (
+        "encode: only one of `model` and `model_sha256` is set; set both, or neither to train a model"
+    )
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"vocab_size": 450}, {"byte_fallback": False}, {"character_coverage": "0.9"}, {"model": "other.model"}],
+)
 def test_keys_of_a_training_are_refused_with_a_model(
     keys: dict[str, Any], manifest: Path, cache: Path, tmp_path: Path
 ) -> None:
