@@ -7,7 +7,6 @@ some of its batches are empty; `PairLoader` skips them.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,12 @@ class Order:
     ranks: int = 1
 
     def __post_init__(self) -> None:
-        numbers = (self.seed, self.bucket_steps, self.ranks, 1 if self.batch is None else self.batch)
-        are_integers = all(isinstance(number, Integral) and not isinstance(number, bool) for number in numbers)
-        if not are_integers or not isinstance(self.drop_last, bool):
-            what = "seed, bucket_steps, ranks and batch must be integers, and drop_last True or False"
-            raise ValueError(f"{what}, got {self}")
         for name in ("batch", "seed", "bucket_steps", "ranks"):  # products of NumPy's small integers overflow
             object.__setattr__(self, name, plain_integers(getattr(self, name)))
+        numbers = (self.seed, self.bucket_steps, self.ranks, 1 if self.batch is None else self.batch)
+        if {*map(type, numbers)} != {int} or not isinstance(self.drop_last, bool):
+            what = "seed, bucket_steps, ranks and batch must be integers, and drop_last True or False"
+            raise ValueError(f"{what}, got {self}")
         if (self.batch is not None and self.batch < 1) or self.bucket_steps < 0 or self.ranks < 1:
             raise ValueError(f"batch and ranks must be >= 1, bucket_steps >= 0, got {self}")
 
@@ -118,11 +116,9 @@ def numpy_batches(
         raise InputError("pairs have no fixed length", folder, f"{ENCODE_FIX} with --seq-len")
     if split not in SPLITS or batch < 1:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, and batch >= 1, got {split!r} and {batch}")
-    paths = (Path(folder) / split / f"{name}.npy" for name in PaddedBatch._fields)
     with unreadable_as_damage(folder):
-        arrays = PaddedBatch(*map(map_npy, paths))
-    order = hashed_order(len(arrays.tokens), seed, "epoch", epoch)
-    for first in range(0, len(order), batch):
-        rows = PaddedBatch(*(array[order[first : first + batch]] for array in arrays))
+        arrays = PaddedBatch(*(map_npy(Path(folder) / split / f"{name}.npy") for name in PaddedBatch._fields))
+    for [numbers] in Order(batch, seed).steps(cache.lengths("pair")[cache.pair_numbers(split)], epoch):
+        rows = PaddedBatch(*(array[numbers] for array in arrays))
         targets = mask_source(rows, cache.meta.eos_id) if ignore_source else rows.targets
         yield {"tokens": rows.tokens, "targets": targets, "attn_mask": causal_mask(rows.attn_mask)}

@@ -4,7 +4,7 @@ import datetime
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -103,10 +103,9 @@ def write_sample(
     """
     drawn = draw_pairs(files, recipe, settings, removals)
     data, meta = _sample_files(drawn, files, recipe, source, sampled_at, staging.target)
-    rejects = [asdict(reject) for reject in drawn.rejects]
     content = [
         replace(staging.write(sample.SAMPLE_FILE, data), rows=recipe.k),
-        write_rows(staging.path(REJECTS_FILE), REJECTS_FILE, rejects, settings.zstd_level),
+        write_rows(staging.path(REJECTS_FILE), REJECTS_FILE, drawn.rejects, settings.zstd_level),
     ]
     counts = {"ledger": meta.ledger.to_json(), "pairs": dict(meta.split_sizes)}
     decisions = {"filters_sha256": meta.filters_sha256, "order": "split (train, val, test), then uid"}
@@ -130,19 +129,9 @@ def materialize(
     """Draw a sample into a folder outside any data root, for notebooks.
 
     Return the path of the sample's manifest.jsonl. A sample is frozen: for an equal request, the stored sample is
-    returned, and no file is read again.
-
-    Args:
-        k: Number of pairs.
-        seed: Seed of draw and split.
-        splits: Shares of train, val and test.
-        filters: Filters that differ from the defaults of `PairFilters`; None for no filters.
-        files: Files of the translation set, in reading order.
-        languages: Source and target language.
-        source: Description of the translation set, for the sample's metadata.
-        folder: Folder of the sample.
-        replace: Draw again, and replace the sample in the folder.
-        options: Other keys of `SampleRecipe`, such as algorithm, duplicates and weight.
+    returned, and no file is read again, unless `replace` is set. `files` are read in their order; `source` describes
+    them in the sample's metadata. The other arguments are values of `SampleRecipe`; `filters` has those keys of
+    `PairFilters` that differ from their defaults, or is None for no filters.
 
     Raises:
         UsageError: A value is invalid or of a wrong type, the sample in the folder differs from the request, there are

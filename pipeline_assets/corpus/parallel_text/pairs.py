@@ -38,8 +38,6 @@ class PairFilters(RecipeSection):
     """Filters for both sides of a pair; characters are counted in canonical text.
 
     Attributes:
-        min_chars: Minimum characters per side.
-        max_chars: Maximum characters per side.
         letters: Whether each side needs a letter or digit of any script.
     """
 

@@ -83,15 +83,11 @@ class SampleRecipe(RecipeSection):
     """Recipe of a sample of sentence pairs.
 
     Attributes:
-        languages: Source and target language.
-        k: Number of pairs.
-        seed: Seed of draw and split.
-        algorithm: Reservoir algorithm.
+        algorithm: See `Reservoir` and `WeightedReservoir`.
         weight: Weight of a row for `es_weighted`: `chars` (characters of both sides) or `column:NAME` (numbers from
             1e-9 to 1e9; rows with other values are dropped).
         filters: Filters of pairs; None draws from all rows that have both languages.
         duplicates: Treatment of pairs with equal canonical texts: `within` keeps at most one of them, `keep` keeps all.
-        splits: Shares of the splits.
         max_reject_fraction: Largest share of rejected rows; above it, the build fails.
     """
 
