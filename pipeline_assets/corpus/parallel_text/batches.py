@@ -63,18 +63,17 @@ class Order:
         order = hashed_order(len(lengths), self.seed, "epoch", epoch).astype(np.int64)
         if self.drop_last:  # before sorting, after which the longest pairs would be dropped
             order = order[: len(order) // share * share]
-        bucket_pairs = self.bucket_steps * share or max(1, len(order))
-        buckets = [order[first : first + bucket_pairs] for first in range(0, len(order), bucket_pairs)]
         if self.bucket_steps:
-            buckets = [numbers[np.argsort(lengths[numbers], kind="stable")] for numbers in buckets]
-        order = np.concatenate([order[:0], *buckets])
+            bucket_pairs = self.bucket_steps * share
+            for bucket in np.split(order, range(bucket_pairs, len(order), bucket_pairs)):  # views of `order`
+                bucket[:] = bucket[np.argsort(lengths[bucket], kind="stable")]
         full = len(order) // share
         steps = [np.array_split(step, self.ranks) for step in order[: full * share].reshape(full, share)]
         rest = order[full * share :]
         # Too few pairs for a step of their own: redistribute them and the last full step over two steps.
         if 0 < len(rest) < self.ranks and steps and batch > 1:
-            parts = np.array_split(np.concatenate([*steps.pop(), rest]), 2 * self.ranks)
-            steps += [parts[: self.ranks], parts[self.ranks :]]
+            parts = np.array_split(order[(full - 1) * share :], 2 * self.ranks)
+            steps[-1:] = [parts[: self.ranks], parts[self.ranks :]]
             rest = rest[:0]
         if self.bucket_steps:
             steps = [steps[number] for number in hashed_order(len(steps), self.seed, "steps", epoch)]
