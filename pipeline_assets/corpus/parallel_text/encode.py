@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -86,26 +87,28 @@ def _encode_sample(
     sample: Sample, recipe: EncodeRecipe, root: Path
 ) -> tuple[dict[str, bytes], EncodeMeta, dict[str, Losses]]:
     """Return the files of a cache (metadata last), its metadata, and losses by side."""
-    src, tgt = ([canonical_text(getattr(pair, side)) for pair in sample.pairs] for side in ("src_text", "tgt_text"))
+    sides = {side: [canonical_text(getattr(pair, f"{side}_text")) for pair in sample.pairs] for side in ("src", "tgt")}
     splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
-    lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
+    rows_by_split = {split: np.flatnonzero(splits == number) for number, split in enumerate(SPLITS)}
+    lines = [texts[row] for texts in sides.values() for row in rows_by_split["train"]]
     data = read_or_train_model(lines, recipe, root)
     model = parse_model(data, root / (recipe.model or MODEL_FILE))
     eos, dtype = model.end_of_document_id, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
-    runs = [model.encode(side).with_ends(eos) for side in (src, tgt)]
-    lengths = np.array([run.lengths for run in runs])
+    runs = {side: model.encode(texts).with_ends(eos) for side, texts in sides.items()}
+    lengths = np.array([run.lengths for run in runs.values()])
     kept = lengths if recipe.seq_len is None else np.array(cut_lengths(lengths[0], lengths[1], recipe.seq_len))
     arrays: dict[str, NDArray[Any]] = {"splits": splits, "uids": np.array([pair.uid for pair in sample.pairs], "S")}
-    sides = []
-    for name, run, counts in zip(("src", "tgt"), runs, kept, strict=True):
-        sides.append([np.append(ids[: n - 1], eos).astype(dtype) for ids, n in zip(run.split(), counts, strict=True)])
-        arrays[f"{name}.ids"] = np.concatenate(sides[-1])
-        arrays[f"{name}.offsets"] = np.append(0, np.cumsum(counts, dtype="<i8"))
-    for split in SPLITS if recipe.seq_len is not None else ():
-        pairs = [np.append(sides[0][row], sides[1][row]) for row in np.flatnonzero(splits == SPLITS.index(split))]
-        tokens, targets, attn_mask = pad_sequences(pairs, recipe.seq_len or 0, model.padding_id)
-        arrays |= {f"{split}/tokens": tokens.astype("<i4"), f"{split}/targets": targets.astype("<i4")}
-        arrays[f"{split}/attn_mask"] = attn_mask
+    cut = []
+    for (side, run), counts in zip(runs.items(), kept, strict=True):
+        cut.append([np.append(ids[: n - 1], eos).astype(dtype) for ids, n in zip(run.split(), counts, strict=True)])
+        arrays[f"{side}.ids"] = np.concatenate(cut[-1])
+        arrays[f"{side}.offsets"] = np.append(0, np.cumsum(counts, dtype="<i8"))
+    if recipe.seq_len is not None:
+        pairs = [np.append(src, tgt) for src, tgt in zip(*cut, strict=True)]
+        for split, rows in rows_by_split.items():
+            batch = pad_sequences([pairs[row] for row in rows], recipe.seq_len, model.padding_id)
+            arrays |= {f"{split}/tokens": batch.tokens.astype("<i4"), f"{split}/targets": batch.targets.astype("<i4")}
+            arrays[f"{split}/attn_mask"] = batch.attn_mask
     experiment = {"manifest_sha256": sample.meta.manifest_sha256, "normalization": _NORMALIZATION}
     experiment["sha256"] = hashlib.sha256(data).hexdigest()
     meta = EncodeMeta(
@@ -113,26 +116,22 @@ def _encode_sample(
         spm_model=MODEL_FILE,
         vocab_size=model.vocabulary_size,
         requested_vocab_size=recipe.vocab_size if recipe.model is None else None,
-        char_coverage=char_coverage(model, [*src, *tgt]),
+        char_coverage=char_coverage(model, itertools.chain(*sides.values())),
         byte_fallback=any(map(model.processor.is_byte, range(model.vocabulary_size))),
         experiment_id=canonical_sha256({**experiment, "seq_len": recipe.seq_len})[:16],
         src=sample.meta.src,
         tgt=sample.meta.tgt,
         seq_len=recipe.seq_len,
-        truncated=_count_by_split(splits[(kept < lengths).any(axis=0)]),
-        pairs=_count_by_split(splits),
-        tokens={"src": int(kept[0].sum()), "tgt": int(kept[1].sum())},
+        truncated={split: int((kept < lengths)[:, rows].any(axis=0).sum()) for split, rows in rows_by_split.items()},
+        pairs={split: len(rows) for split, rows in rows_by_split.items()},
+        tokens={side: int(counts.sum()) for side, counts in zip(sides, kept, strict=True)},
         eos_id=eos,
         pad_id=model.padding_id,
         dtype=dtype.name,
     )
     files = {MODEL_FILE: data, **{f"{name}.npy": _to_npy(array) for name, array in arrays.items()}}
-    losses = {name: run.losses for name, run in zip(("src", "tgt"), runs, strict=True)}
+    losses = {side: run.losses for side, run in runs.items()}
     return {**files, ENCODE_META_FILE: msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"}, meta, losses
-
-
-def _count_by_split(splits: NDArray[np.uint8]) -> dict[str, int]:
-    return {split: int((splits == index).sum()) for index, split in enumerate(SPLITS)}
 
 
 def _to_npy(array: NDArray[Any]) -> bytes:

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
@@ -60,7 +60,7 @@ def parse_model(model_bytes: bytes, where: Path) -> SentencePieceModel:
     return SentencePieceModel(library, library.eos_id())
 
 
-def char_coverage(model: SentencePieceModel, texts: Sequence[str]) -> str:
+def char_coverage(model: SentencePieceModel, texts: Iterable[str]) -> str:
     """Return the share of characters that have a piece in the model, as decimal text.
 
     Whitespace is not counted.
