@@ -13,11 +13,12 @@ import msgspec
 import pydantic
 
 from pipeline_assets.spine.command_option import Option
+from pipeline_assets.spine.key_types import pattern_rule
 from pipeline_assets.spine.section import RecipeSection
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
-LanguageCode = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+LanguageCode = Annotated[str, pattern_rule("[A-Za-z][A-Za-z0-9_-]*", "must be a language code, such as fr or zh-CN")]
 _ALNUM = re.compile(r"[^\W_]")
 
 

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.weights import apportion
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import seeded_sort_key
-from pipeline_assets.spine.key_types import MaxRejectShare
+from pipeline_assets.spine.key_types import MaxRejectShare, pattern_rule
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
 from pipeline_assets.spine.metadata_file import MetadataFormat
@@ -95,7 +95,7 @@ class SampleRecipe(RecipeSection):
     k: Annotated[int, Option("Number of pairs to draw.")] = pydantic.Field(default=120, ge=1)
     seed: Annotated[int, Option("Random seed of draw and split.")] = pydantic.Field(default=42, ge=0)
     algorithm: Algorithm = "classic"
-    weight: str | None = pydantic.Field(default=None, pattern="^(chars|column:.+)$")
+    weight: Annotated[str, pattern_rule("chars|column:.+", "must be chars or column:NAME")] | None = None
     filters: PairFilters | None = PairFilters()
     duplicates: Literal["within", "keep"] = "within"
     splits: SplitShares = SplitShares()

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, read_local_footer, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.key_types import COMMIT_PATTERN, Patterns
+from pipeline_assets.spine.key_types import Commit, Patterns
 from pipeline_assets.spine.section import RecipeSection
 
 TRANSLATION_COLUMN, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
@@ -38,7 +38,7 @@ class PairSource(RecipeSection):
     """
 
     dataset: str | None = None
-    revision: Annotated[str, pydantic.Field(pattern=COMMIT_PATTERN)] | None = None
+    revision: Commit | None = None
     path: str | None = None
     splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = ("train", "validation")
     files: Patterns
