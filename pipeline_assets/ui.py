@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -60,67 +60,82 @@ def ui(
     if invalid := invalid_settings(os.environ):
         raise UsageError("; ".join(invalid), None, "correct them")
     print_lines(misspelled_settings(os.environ), err=True)
+    _raise_if_in_use(port)
+    data = data.absolute()
+    echo(f"starting the Dagster UI of {data}; Ctrl-C stops it", err=True)  # before seconds of imports
+    from pipeline_assets.instance import instance_home, open_instance
+    from pipeline_assets.sealed_sensor import report_sealed_artifacts
+
+    home = instance_home(data)
+    with _lock_home(data, home, _address(port)), serve_reports(data, port + 1) as pages, _serve_demo_hub(data) as hub:
+        os.environ.update(pages)
+        with open_instance(data) as instance:
+            report_sealed_artifacts(SYSTEMS.load_recipes(data)[0], data, instance)
+        variables = {"CORPUSMILL_DATA": str(data), "DAGSTER_HOME": str(home), **hub}
+        _wait_until_stopped(_start_dagster(port, home, variables), port, data)
+
+
+def _address(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
+
+
+def _raise_if_in_use(port: int) -> None:
+    """Raise InputError if a port is in use; `dagster dev` would start and compete for it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            # `dagster dev` would start anyway and compete for the port.
             raise InputError("the port is in use", f"127.0.0.1:{port}", "choose another port with --port") from None
-    echo(f"starting the Dagster UI of {data.absolute()}; Ctrl-C stops it", err=True)  # before seconds of imports
-    from pipeline_assets.instance import instance_home, open_instance
-    from pipeline_assets.sealed_sensor import report_sealed_artifacts
 
-    home, address = instance_home(data), f"http://127.0.0.1:{port}"
-    with (
-        _lock_home(data, home, address),
-        serve_reports(data.absolute(), port + 1) as pages,
-        _serve_demo_hub(data) as hub,
-    ):
-        os.environ.update(pages)
-        with open_instance(data) as instance:
-            report_sealed_artifacts(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
-        variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(home)}
-        environment = {**_DAGSTER_TIMEOUTS, **os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
-        workspace = str(shipped_path("workspace.yaml"))
-        # Ctrl-C during the import ends the process without a traceback.
-        develop = (
-            "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "
-            "from pipeline_assets.develop import develop; develop()"
-        )
-        command = [sys.executable, "-c", develop, "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
-        command += ["--log-level", "warning"]  # each tick of the sensors would be logged
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,  # the child stops when this process and so its stdin ends
-            cwd=environment["DAGSTER_HOME"],
-            env=environment,
-            # SIGINT is ignored in a shell's background job; Dagster needs it for a clean stop.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-        is_stopped, has_answered, status = threading.Event(), False, None
 
-        def stop(*_: object) -> None:
+def _start_dagster(port: int, home: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start `dagster dev` with the environment of this process and `variables`."""
+    # Ctrl-C during the import ends the process without a traceback.
+    develop = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+        "from pipeline_assets.develop import develop; develop()"
+    )
+    workspace = str(shipped_path("workspace.yaml"))
+    command = [sys.executable, "-c", develop, "dev", "-w", workspace, "-p", str(port), "-h", "127.0.0.1"]
+    return subprocess.Popen(
+        [*command, "--log-level", "warning"],  # each tick of the sensors would be logged
+        stdin=subprocess.PIPE,  # the child stops when this process and so its stdin ends
+        cwd=home,
+        env={**_DAGSTER_TIMEOUTS, **os.environ, **variables, "PYTHONWARNINGS": "ignore"},
+        # SIGINT is ignored in a shell's background job; Dagster needs it for a clean stop.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def _wait_until_stopped(dagster: "subprocess.Popen[bytes]", port: int, root: Path) -> None:
+    """Print the UI's address when it responds; return when a signal has stopped Dagster.
+
+    Raise InputError if Dagster ends otherwise.
+    """
+    is_stopped, has_answered, status = threading.Event(), False, None
+
+    def stop(*_: object) -> None:
+        is_stopped.set()
+        dagster.send_signal(signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, stop)
+    while status is None:
+        # The terminal sends Ctrl-C to dagster too, which stops its own children first.
+        try:
+            if not has_answered and _accepts_connections(port):
+                has_answered = True
+                echo(f"Dagster UI: {_address(port)}  (data root {root}; Ctrl-C stops it)")
+            status = dagster.wait(None if has_answered else _POLL_S)
+        except subprocess.TimeoutExpired:
+            pass
+        except KeyboardInterrupt:
             is_stopped.set()
-            process.send_signal(signal.SIGTERM)
-
-        signal.signal(signal.SIGTERM, stop)
-        while status is None:
-            # The terminal sends Ctrl-C to dagster too, which stops its own children first.
-            try:
-                if not has_answered and _accepts_connections(port):
-                    has_answered = True
-                    echo(f"Dagster UI: {address}  (data root {data.absolute()}; Ctrl-C stops it)")
-                status = process.wait(None if has_answered else _POLL_S)
-            except subprocess.TimeoutExpired:
-                pass
-            except KeyboardInterrupt:
-                is_stopped.set()
-                echo("stopping the Dagster UI and its processes", err=True)
+            echo("stopping the Dagster UI and its processes", err=True)
     # After the death of its web server or daemon, `dagster dev` ends with status 0.
     if not is_stopped.is_set() or status not in (0, -signal.SIGINT, -signal.SIGTERM):
         when = "" if has_answered else " before it responded"
-        raise InputError(f"dagster dev ended with status {status}{when}", data, "see its last lines above")
+        raise InputError(f"dagster dev ended with status {status}{when}", root, "see its last lines above")
 
 
 def _accepts_connections(port: int) -> bool:
