@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.faults import Fault
-from pipeline_assets.corpus.readers.json_lines import COMPLETE_LINE_REASONS, parse_row
+from pipeline_assets.corpus.readers.json_lines import is_truncated, parse_row
 from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
@@ -124,7 +124,7 @@ def _read_lines(positioned_lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple
         if isinstance(row, Fault):
             if not line.strip():
                 continue
-            if not line.endswith(b"\n") and row.reason not in COMPLETE_LINE_REASONS:
+            if is_truncated(line, row):
                 end = ascii(line[-_MAX_SHOWN_BYTES:].decode("utf-8", "replace"))
                 row = Fault("cut_off", f"{row.detail}, after {end}")
         yield position, row

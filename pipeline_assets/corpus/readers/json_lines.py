@@ -12,7 +12,7 @@ from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import InputError
 
 # Reasons of faults of a last line that do not indicate a truncated file.
-COMPLETE_LINE_REASONS = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
+_COMPLETE_LINE_REASONS = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
 _decode = msgspec.json.Decoder().decode
 
 
@@ -30,7 +30,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
                 continue
             if is_first:
                 raise_if_array_or_multiline(line, piece.file.path)
-            if not line.endswith(b"\n") and row.reason not in COMPLETE_LINE_REASONS:
+            if is_truncated(line, row):
                 raise _truncated_line_error(piece, offset, line, row)
         is_first = False
         yield offset, row
@@ -57,11 +57,30 @@ def parse_row(line: bytes, noun: str = "line") -> Row:
     return row if is_nested_within(row, 1 + MAX_NESTING) else NESTED_TOO_DEEP  # 1 for the row itself
 
 
+def is_truncated(line: bytes, fault: Fault) -> bool:
+    """Check whether a line with a fault is the last one of a file and ends too early.
+
+    A line without a newline is complete if it is JSON for Python's `json`, which accepts NaN, Infinity, numbers beyond
+    floats and escaped lone surrogates: writers that join rows by newlines end files in this way.
+    """
+    if line.endswith(b"\n") or fault.reason in _COMPLETE_LINE_REASONS:
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
 def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fault) -> InputError:
     """Return the error for an invalid last line without a newline."""
     if b"\0" in line:
         what = f"from byte {offset + line.index(0):,} on, the file contains NUL bytes, as after a crash or a full disk"
         return InputError(what, piece.file.path, "fetch or write the file again, or remove these bytes")
+    first_part, mark, _ = line.lstrip().partition(b"\r")
+    if offset == 0 and mark and isinstance(parse_row(first_part), dict):
+        fix = "write line feeds: tr '\\r' '\\n' < FILE"
+        return InputError("the lines end with carriage returns only", piece.file.path, fix)
     position = format_row_position(piece.file.name, offset, piece.file)
     what = f"the last line, {position}, is truncated ({fault.detail or fault.reason})"
     return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")

@@ -81,6 +81,11 @@ def test_bad_lines_have_their_position_and_blank_lines_are_skipped(source: Sourc
         (b"[1]", Fault("wrong_type", "the line is list")),
         (b'{"a":' + b"[" * 5000, Fault("nested_too_deep", DEEP)),
         (b'{"a":' + b"[" * 65 + b"\xff", Fault("nested_too_deep", DEEP)),
+        (b'{"a": NaN}', Fault("not_json", "JSON is malformed: invalid character (byte 6)")),
+        (b'{"a": -Infinity}\r', Fault("not_json", "JSON is malformed: invalid character (byte 7)")),
+        (b'{"a": 1e999}', Fault("not_json", "Number out of range - at `$[...]`")),
+        (b'{"a": "\\ud800"}', Fault("lone_surrogate", "an escaped half of a pair")),
+        (b'{"a": "\xed\xa0\x80"}', Fault("lone_surrogate", "at byte 0")),
     ],
 )
 def test_an_invalid_last_line_without_newline_is_a_bad_row(source: Source, line: bytes, fault: Fault) -> None:
@@ -95,6 +100,14 @@ def test_a_truncated_last_line_stops_the_reading(source: Source, line: bytes) ->
 
     assert message.startswith(f"{file.path}: the last line, line 2 (byte 9), is truncated (")
     assert message.endswith("; fetch or write the file again, or remove that line")
+
+
+@pytest.mark.parametrize("content", [b'{"a": 1}\r{"a": 2}\r', b'\r{"a": "b"}\r\r{"a": 2}'])
+def test_lines_that_end_with_carriage_returns_only_are_refused_with_a_fix(source: Source, content: bytes) -> None:
+    file = source(content)
+
+    fix = "write line feeds: tr '\\r' '\\n' < FILE"
+    assert refusal(lambda: list(read_rows(file))) == f"{file.path}: the lines end with carriage returns only; {fix}"
 
 
 @pytest.mark.parametrize(("line", "at"), [(bytes(4096), 9), (b'{"a": 2}' + bytes(10), 17), (b'{"a": "' + bytes(3), 16)])
