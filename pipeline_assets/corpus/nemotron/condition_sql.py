@@ -26,10 +26,20 @@ _CLOCK_NAMES = {"NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOC
 _CLOCK_ERROR = "the condition depends on the clock, so its rows would change from day to day"
 _DEPTH_ERROR = f"a condition has at most {_MAX_DEPTH} nested levels"
 SINGLE_ROW_RULE = "the condition must use the columns of a single row"
+
+
+def _divide(dividend: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+    """Divide; the result is null if the divisor is 0.
+
+    polars would return NaN for 0 / 0, which it orders above all numbers, and an infinity for other dividends.
+    """
+    return pl.when(divisor != 0).then(dividend / divisor)
+
+
 # Operators by class names of sqlglot nodes.
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
-    "Div": operator.truediv,
+    "Div": _divide,
     "EQ": operator.eq,
     "GT": operator.gt,
     "GTE": operator.ge,

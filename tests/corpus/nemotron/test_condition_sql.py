@@ -175,7 +175,9 @@ POSTFIXES = ["LIKE 'a%'", "NOT LIKE 'a'", "~ 'a'", "!~ 'a'", "~* 'A'", "IS NULL"
 POSTFIXES += ["NOT IN ('a', 'b')", "BETWEEN 1 AND 2", "NOT BETWEEN 1 AND 2"]
 
 
-def applied(left: str, operator: str, right: str) -> str:
+def applied(left: str, operator: str, right: str, divisor: str = "{}") -> str:
+    """Apply an operator; `divisor` is the form of the right side of a division."""
+    right = divisor.format(right) if operator == "/" else right
     return f"{left} {operator}" if operator in POSTFIXES else f"{left} {operator} {right}"
 
 
@@ -195,7 +197,7 @@ def sample_rows() -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(pa.Table.from_pylist(rows, SCHEMA)))
 
 
-def test_accepted_condition_has_the_meaning_of_polars() -> None:
+def test_accepted_condition_has_the_meaning_of_polars_without_division_by_zero() -> None:
     rows, draw, compared = sample_rows(), random.Random(2), 0
 
     def values(expression: Callable[[], pl.Expr]) -> str | None:
@@ -208,8 +210,9 @@ def test_accepted_condition_has_the_meaning_of_polars() -> None:
         for _ in range(3):
             a, b, c = draw.choices(OPERANDS, k=3)
             condition = prefix + applied(applied(a, first, b), second, c)
+            safe = prefix + applied(applied(a, first, b, "NULLIF({}, 0)"), second, c, "NULLIF({}, 0)")
             generated = values(functools.partial(compile_condition, condition, rows))
-            if generated is not None and (expected := values(functools.partial(pl.sql_expr, condition))) is not None:
+            if generated is not None and (expected := values(functools.partial(pl.sql_expr, safe))) is not None:
                 assert (condition, generated) == (condition, expected)
                 compared += 1
 
@@ -235,6 +238,16 @@ def evaluate(condition: str, **columns: object) -> bool | None:
 )
 def test_no_difference_or_product_of_lengths_and_counts_wraps_around(condition: str) -> None:
     assert evaluate(condition, text="abc", meta_tags=["a"], stats_turns=2) is True
+
+
+@pytest.mark.parametrize("calls", [0, 3])
+@pytest.mark.parametrize("comparison", ["> 0.5", "< 0.5", "= 1", "<> 1", "BETWEEN 0 AND 1", "IN (0, 1)"])
+def test_division_by_zero_is_null_also_with_not(calls: int, comparison: str) -> None:
+    condition = f"stats_tool_calls / source_tools_count {comparison}"
+
+    for form in (condition, f"NOT ({condition})"):
+        assert evaluate(form, stats_tool_calls=calls, source_tools_count=0) is None
+    assert evaluate("stats_tool_calls / source_tools_count = 0.75", stats_tool_calls=3, source_tools_count=4) is True
 
 
 @pytest.mark.parametrize("condition", ["ARRAY_CONTAINS(meta_tags, meta_license)", "meta_license = ANY(meta_tags)"])
