@@ -137,32 +137,35 @@ def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:
     assert result.stderr == f"run_local.sh: port {port} is not free; {fix}\n"
 
 
+def check_stop(services: Services, number: signal.Signals, expected_status: int) -> None:
+    """Send a signal to the script, and check that no service stays."""
+    assert len(services.processes()) >= len(NAMES)
+
+    assert services.stop(number) == expected_status
+
+    assert services.processes() == []
+    assert not [*services.home.glob("*.pid")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: signal.Signals, root: Path) -> None:
+def test_a_second_script_is_refused_and_ctrl_c_stops_all_services(root: Path) -> None:
     with Services(root, {}) as services:
         script, other = PROJECT / "docker" / "run_local.sh", root / "other"
         second = subprocess.run([script, root, "1"], capture_output=True, text=True)
         port = str(free_port())
         same = subprocess.run([script, other, port], env=services.environment(), capture_output=True, text=True)
-        assert len(services.processes()) >= len(NAMES)
 
-        status = services.stop(number)
+        check_stop(services, signal.SIGINT, 130)
 
-        assert status == {signal.SIGTERM: 143, signal.SIGINT: 130}[number]
-        assert services.processes() == []
-        assert not [*services.home.glob("*.pid")]
-        assert second.returncode == 1
-        assert (
-            second.stderr == f"run_local.sh: another run_local.sh serves {root}; stop it, or choose another data root\n"
-        )
-        assert same.returncode == 1
-        assert same.stderr.startswith("run_local.sh: another run_local.sh uses database postgres of 127.0.0.1:")
-        assert same.stderr.endswith("; stop it, or give each data root a database of its own\n")
+    assert second.returncode == 1
+    assert second.stderr == f"run_local.sh: another run_local.sh serves {root}; stop it, or choose another data root\n"
+    assert same.returncode == 1
+    assert same.stderr.startswith("run_local.sh: another run_local.sh uses database postgres of 127.0.0.1:")
+    assert same.stderr.endswith("; stop it, or give each data root a database of its own\n")
 
 
 @pytest.mark.slow
-def test_a_daemon_without_memory_is_replaced_and_ticks_continue(root: Path) -> None:
+def test_a_daemon_without_memory_is_replaced_until_a_signal_stops_all_services(root: Path) -> None:
     with Services(root, {}) as services:
         before = services.pid("daemon")
         services.wait_for(lambda: bool(list_ticks(services)), "a tick")
@@ -173,6 +176,8 @@ def test_a_daemon_without_memory_is_replaced_and_ticks_continue(root: Path) -> N
         services.wait_for(lambda: services.pid("daemon") != before, "another daemon")
         last_tick = max(list_ticks(services))
         services.wait_for(lambda: max(list_ticks(services)) > max(last_tick, time.time() - 30), "a new tick")
+
+        check_stop(services, signal.SIGTERM, 143)
 
 
 def run_stubs(root: Path, stubs: dict[str, str], **variables: str) -> subprocess.CompletedProcess[str]:
