@@ -35,6 +35,7 @@ from word_artifact import (
 )
 from word_stage import MANY, read_parts
 
+from pipeline_assets.spine import ray_engine
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.ray_engine import _discard_stderr, disconnect
@@ -77,8 +78,10 @@ def test_no_shards_give_no_receipts(engine: Engine, building: StagingDir) -> Non
 
 @WITH_CRASHES
 def test_poison_row_is_rejected_and_all_other_rows_are_written(
-    engine: Engine, building: StagingDir, caplog: pytest.LogCaptureFixture
+    engine: Engine, building: StagingDir, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ray_engine, "_MAX_RETRIES", 0)  # each retry by Ray itself starts a worker, in seconds
+
     receipts = list(engine(partial(die_of_words, deadly=("four",)))("write", ENGLISH, building))
 
     assert [receipt.counts for receipt in receipts] == [
