@@ -1,12 +1,13 @@
 """Fixtures for tests of the Nemotron system and of docs/nemotron.md."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from command_results import Corpusmill, Result, Wrong, only_line, type_page
-from nemotron_build import SHIPPED, build, offline
+from nemotron_build import SHIPPED, build
 from nemotron_hub import write_dataset, write_hub
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -34,17 +35,32 @@ def recipe(nemotron_hub: LoopbackHub) -> NemotronRecipe:
 
 
 @pytest.fixture(scope="session")
-def cache(nemotron_hub: LoopbackHub, recipe: NemotronRecipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fill a cache with all files that the recipe reads."""
-    folder = tmp_path_factory.mktemp("cache")
-    build(recipe, tmp_path_factory.mktemp("first"), HubFiles(folder, nemotron_hub.endpoint), RunSettings())
-    return folder
+def built_recipe(
+    nemotron_hub: LoopbackHub,
+    recipe: NemotronRecipe,
+    build_once: Callable[[str, Callable[[Path], None]], Path],
+    real: bool,
+) -> Path:
+    """Build all artifacts of the recipe; return a folder with their digests and the cache."""
+
+    def build_all(folder: Path) -> None:
+        hub = HubFiles(folder / "cache", nemotron_hub.endpoint)
+        digests = build(recipe, folder / "data", hub, RunSettings())
+        (folder / "digests.json").write_text(json.dumps(digests))
+
+    return build_once("nemotron_real" if real else "nemotron_made", build_all)
 
 
 @pytest.fixture(scope="session")
-def undisturbed(recipe: NemotronRecipe, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Build all artifacts of the recipe; return their digests by role."""
-    return build(recipe, tmp_path_factory.mktemp("undisturbed"), offline(cache), RunSettings())
+def cache(built_recipe: Path) -> Path:
+    """Return a cache with all files that the recipe reads."""
+    return built_recipe / "cache"
+
+
+@pytest.fixture(scope="session")
+def undisturbed(built_recipe: Path) -> dict[str, str]:
+    """Return the digests of all artifacts of the recipe by role."""
+    return dict(json.loads((built_recipe / "digests.json").read_bytes()))
 
 
 @pytest.fixture(scope="session")

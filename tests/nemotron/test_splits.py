@@ -65,6 +65,18 @@ def test_assets_built_by_partition_have_the_same_digests(
     assert mapping == dg.StaticPartitionMapping({key: [key.partition("/")[0]] for key in PARTITIONS})
 
 
+def test_build_from_the_cache_equals_that_from_the_hub(
+    recipe: NemotronRecipe, cache: Path, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    science = recipe.model_copy(update={"datasets": recipe.datasets[2:3]})
+
+    digests = build(science, tmp_path, offline(cache), RunSettings())
+
+    of_the_dataset = {role: digest for role, digest in digests.items() if "nemotron-science-v1" in role}
+    assert len(of_the_dataset) == 14
+    assert of_the_dataset.items() <= undisturbed.items()
+
+
 def test_plan_counts_the_bytes_to_download(
     nemotron_hub: LoopbackHub, recipe: NemotronRecipe, cache: Path, tmp_path: Path, real: bool
 ) -> None:
