@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from demo_systems import WRITE_RECIPE, build_system
-from named_engines import counted_ray_jobs, futures_in_place_of_ray, ray_here
+from named_engines import counted_ray_jobs, ray_here
 
 from pipeline_assets.spine.engine import RunSettings
 
@@ -20,13 +20,11 @@ def ray() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("system", WRITE_RECIPE)
-def test_system_has_equal_digests_in_one_process_in_pools_and_on_ray(system: str, tmp_path: Path) -> None:
+def test_system_has_equal_digests_in_one_process_in_workers_and_on_ray(system: str, tmp_path: Path) -> None:
     expected = build_system(system, tmp_path / "here", RunSettings())
     forked = build_system(system, tmp_path / "forked", RunSettings(2))
-    with futures_in_place_of_ray():
-        by_futures = build_system(system, tmp_path / "futures", ON_RAY)
     with counted_ray_jobs() as jobs:
         on_ray = build_system(system, tmp_path / "ray", ON_RAY)
 
-    assert forked == by_futures == on_ray == expected
+    assert forked == on_ray == expected
     assert (jobs[0] > 20) is (system != "parallel_text")  # the stages ran on Ray, except for parallel text

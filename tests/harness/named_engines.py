@@ -12,7 +12,6 @@ from threading import Thread
 from typing import Any
 from unittest import mock
 
-from pipeline_assets.spine import engine as engine_module
 from pipeline_assets.spine import ray_engine, worker
 from pipeline_assets.spine.engine import RunSettings, StageRunner, run_unfinished_shards, stage_runner
 from pipeline_assets.spine.futures import FutureEngine
@@ -28,8 +27,8 @@ Engine = Callable[..., StageRunner[Any]]
 class ProcessPool:
     """A `ProcessPoolExecutor` that is replaced when it breaks."""
 
-    def __init__(self, size: int, start_method: str) -> None:
-        self._size, self._start_method = size, start_method
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._executor = self._open()
 
     def submit(self, function: Callable[..., Any], stage: bytes, job: bytes) -> "Future[Any]":
@@ -44,7 +43,7 @@ class ProcessPool:
         self._executor.shutdown()
 
     def _open(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self._size, get_context(self._start_method), initializer=_end_with_parent)
+        return ProcessPoolExecutor(self._size, get_context("fork"), initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:
@@ -55,7 +54,7 @@ def _end_with_parent() -> None:
 def engine_named(name: str) -> Iterator[Engine]:
     """Open an engine, whose processes end with the block, except those of Ray."""
     if name == "futures":
-        with contextlib.closing(ProcessPool(2, "fork")) as pool:
+        with contextlib.closing(ProcessPool(2)) as pool:
             yield functools.partial(_by_futures, pool)
     else:
         yield lambda work, warm_up=no_warm_up: stage_runner(work, RUN_SETTINGS[name], warm_up)
@@ -68,20 +67,6 @@ def _by_futures(pool: ProcessPool, work: Work[Any], warm_up: WarmUp = no_warm_up
         settings=RunSettings(2),
         runner=lambda stage, shards, folder: engine.pool(work, warm_up, 2).run(stage, shards, folder),
     )
-
-
-@contextlib.contextmanager
-def futures_in_place_of_ray() -> Iterator[None]:
-    """Run stages that request Ray in a process pool."""
-    # A fork of this process would lack the threads of polars, and wait for them for ever.
-    with contextlib.closing(ProcessPool(2, "forkserver")) as pool:
-        engine = FutureEngine(pool.submit, lambda future: future.cancel(), (BrokenProcessPool,))
-
-        def run_in_pool(work: Work[Any], warm_up: WarmUp, workers: int, memory: int) -> StageRunner[Any]:
-            return lambda stage, shards, folder: engine.pool(work, warm_up, workers).run(stage, shards, folder)
-
-        with mock.patch.object(engine_module, "ray_stage_runner", run_in_pool):
-            yield
 
 
 @contextlib.contextmanager
