@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,12 @@ PROJECT = Path(__file__).parents[1]
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled").expanduser()))
 TIMEOUT_S = 240
 pytest_plugins = ["corpus_fixtures"]
+# With `transformers` comes the hub's client, which reads its address on import: such commands read no hub.
+SCORING_MODULES = (
+    "huggingface_hub.hf_api",
+    "pipeline_assets.corpus.scoring.load_model",
+    "transformers.models.llama.modeling_llama",
+)
 MANY_TESTS = 500  # the quick or the slow tests, in which hundreds of forks encode
 
 
@@ -89,16 +95,15 @@ def real(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.fixture(scope="session")
-def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpusmill]:
-    """Return a function that runs a command: `corpusmill("verify", folder)`."""
-    cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
-    server = CommandServer(environment(cache), PROJECT)
+def serve_commands(cache: Path, preload: Sequence[str] = ()) -> Iterator[Corpusmill]:
+    """Yield a function that runs a command in a fork of a server, which also loads `preload`."""
+    variables_of_cache = {"XDG_CACHE_HOME": str(cache)}
+    server = CommandServer(environment(variables_of_cache), PROJECT, preload)
 
     def typed(
         *arguments: object, env: Mapping[str, str] | None = None, cwd: Path = PROJECT, **options: object
     ) -> Result:
-        variables = environment(cache | dict(env or {}))
+        variables = environment(variables_of_cache | dict(env or {}))
         if options or any(name.startswith(READ_AT_IMPORT) for name in env or {}):
             words = command(*arguments)
             return subprocess.run(
@@ -108,6 +113,22 @@ def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpusmill]
 
     yield typed
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpusmill]:
+    """Return a function that runs a command: `corpusmill("verify", folder)`."""
+    yield from serve_commands(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def scoring_corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpusmill]:
+    """Return `corpusmill` for commands that score local pools.
+
+    Its server has loaded torch and transformers, which takes each command ten seconds.
+    """
+    pytest.importorskip("torch")
+    yield from serve_commands(tmp_path_factory.mktemp("cache"), SCORING_MODULES)
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def corpusmill(scoring_corpusmill: Corpusmill) -> Corpusmill:
+    return scoring_corpusmill
+
+
 def score(corpusmill: Corpusmill, pool: Path, model: Path, root: Path, *options: object) -> Result:
     arguments = ("--pool", pool, "--model", model, "--out-dir", root, "--device", "cpu", "--cpu-threads", 1)
     return corpusmill("nemotron", "score", *arguments, *options)
