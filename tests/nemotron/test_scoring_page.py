@@ -5,18 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_results import DOCS, Corpusmill, Result, code_blocks, type_page
+from command_results import DOCS, Corpusmill, code_blocks, type_page
+
+from pipeline_assets.corpus.nemotron.pools_recipe import DEFAULT_RULES
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def results(corpusmill: Corpusmill, scored_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    """Run the commands of the page and return each result by its first two words."""
-    folder = tmp_path_factory.mktemp("scoring")
-    shutil.copytree(scored_root, folder / "out")  # the first command builds this root, and finds all of it
-    answers = type_page("scoring.md", corpusmill, cwd=folder, env={"CORPUSMILL_WORKERS": "0"})
-    return {" ".join(words[:2]): answer for words, answer in answers}
 
 
 def split_line(line: str) -> list[object]:
@@ -28,21 +21,23 @@ def approximate_words(line: str) -> list[object]:
     return [pytest.approx(word, rel=1e-7) if isinstance(word, float) else word for word in split_line(line)]
 
 
-def test_output_matches_the_page(results: dict[str, Result]) -> None:
+def test_commands_of_the_page_print_its_output(corpusmill: Corpusmill, scored_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(scored_root, tmp_path / "out")  # the first command builds this root, and finds all of it
     [_, *expected] = code_blocks(DOCS / "scoring.md")[1].splitlines()
 
-    assert (
-        "anchor 5, anchor_unverified 24, challenge 1, challenge_unverified 8, learning 4, "
-        in results["nemotron smoke"].stdout
-    )
-    assert "out/models/other compared with out/models/made, in bits per byte:" in results["nemotron score"].stdout
-    printed = [split_line(line) for line in results["nemotron percentiles"].stdout.splitlines()]
+    typed = type_page("scoring.md", corpusmill, cwd=tmp_path, env={"CORPUSMILL_WORKERS": "0"})
+
+    smoke, score, percentiles, subsets, traced, preview, _ = (result.stdout for _, result in typed)
+    assert "all artifacts are up to date" in smoke
+    assert "pools of 6 datasets published on loopback" in smoke
+    pools = [line.split(maxsplit=4)[4] for line in smoke.splitlines()[1:7]]
+    purposes = {part.split()[0] for line in pools for part in line.split(", ")}
+    # All shipped pools but one have rows: no generated row was solved in half to three quarters of its tries.
+    assert set(DEFAULT_RULES) - purposes == {"medium_correctness"}
+    assert "anchor 5, anchor_unverified 24, challenge 1, challenge_unverified 8, learning 4, " in smoke
+    assert "out/models/other compared with out/models/made, in bits per byte:" in score
+    printed = [split_line(line) for line in percentiles.splitlines()]
     assert [line for line in expected if approximate_words(line) not in printed] == []
-    assert "  restoration: 32 rows" in results["nemotron subsets"].stdout
-
-
-def test_row_is_traced_to_its_hub_pool_and_previewed_with_marks(results: dict[str, Result]) -> None:
-    assert "source    loopback/nemotron-instruction-following-chat-v1-pools@" in next(
-        answer.stdout for words, answer in results.items() if words.startswith("trace")
-    )
-    assert "▌ " in next(answer.stdout for words, answer in results.items() if words.startswith("peek"))
+    assert "  restoration: 32 rows" in subsets
+    assert "source    loopback/nemotron-instruction-following-chat-v1-pools@" in traced
+    assert "▌ " in preview
