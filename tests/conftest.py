@@ -42,7 +42,7 @@ hypothesis.settings.load_profile("untimed")
 PROJECT = Path(__file__).parents[1]
 # Commands have a cache folder of their own, but share compiled code.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled").expanduser()))
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 pytest_plugins = ["corpus_fixtures"]
 # With `transformers` comes the hub's client, which reads its address on import: such commands read no hub.
 SCORING_MODULES = (
