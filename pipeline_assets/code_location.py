@@ -14,6 +14,7 @@ from pipeline_assets.jobs import invalid_recipe_job, recipe_job
 from pipeline_assets.retention import retention_sensor
 from pipeline_assets.schedules import alert, build_schedules, read_schedules
 from pipeline_assets.sealed_sensor import sealed_artifacts_sensor
+from pipeline_assets.spine.sealed_folder import raise_if_artifact
 from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.version_assets import build_version_assets
@@ -24,6 +25,7 @@ from resources.webhook import webhook_address
 
 def build_definitions(root: Path) -> dg.Definitions:
     """Build the Dagster definitions of all recipes: the data root's and the project's."""
+    raise_if_artifact(root, "set CORPUSMILL_DATA to another folder")
     webhook_address()  # refuse an invalid address now, not at the first failed run
     recipes, errors = SYSTEMS.load_recipes(root)
     for error in errors.values():

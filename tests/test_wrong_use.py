@@ -188,7 +188,11 @@ def test_wrong_arguments_are_one_line_and_create_nothing(
 
 
 @pytest.mark.parametrize(
-    "command", ["forget --text {text} --reason r --apply", "init mine --input {text}", "status", "rebuild {here}", "ui"]
+    "command",
+    [
+        *("forget --text {text} --reason r --apply", "init mine --input {text}", "status", "rebuild {here}", "ui"),
+        *("recipes", "pin a/b", "plan healing_text_v1", "doctor", "manifests export", "demo --only parallel_text"),
+    ],
 )
 def test_an_artifact_as_data_root_is_refused(
     corpusmill: Corpusmill, copy_root: Callable[[str], Path], command: str
@@ -203,6 +207,19 @@ def test_an_artifact_as_data_root_is_refused(
         )
 
     assert [path for path in sorted(sealed.rglob("*")) if path != sealed / "folder"] == before
+
+
+@pytest.mark.parametrize("command", ["smoke", "stage2 smoke", "nemotron smoke"])
+def test_a_smoke_run_writes_nothing_into_an_artifact(
+    corpusmill: Corpusmill, copy_root: Callable[[str], Path], command: str
+) -> None:
+    sealed = next(copy_root("parallel_text").rglob("manifest.json")).parent
+
+    for root in (sealed, sealed / "folder"):
+        result = corpusmill(*command.split(), "--out-dir", root)
+        assert refused(result).startswith(f"{sealed}: expected a data root, got an artifact; ")
+
+    assert not [path.name for path in sealed.iterdir() if path.name in ("folder", "hub", "README.md", "recipes")]
 
 
 @pytest.mark.parametrize(

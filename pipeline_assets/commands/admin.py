@@ -24,7 +24,6 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.manifest import MANIFEST_FILE, MANIFEST_FORMAT, Manifest
 from pipeline_assets.spine.recipe_yaml import inline_yaml
-from pipeline_assets.spine.sealed_folder import raise_if_artifact
 from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -72,6 +71,7 @@ def pin(
     """
     from pipeline_assets.build.recipe_pins import is_commit, pin_recipe, read_revision  # loads ruamel.yaml
 
+    terminal.check_root(data)
     terminal.log_to_stderr()
     if model and recipe is not None:
         raise UsageError("cannot be combined with --model", "--recipe", "omit it, and write the commit to the recipe")
@@ -98,6 +98,7 @@ def export(
 
     Example: corpusmill manifests export
     """
+    terminal.check_root(data)
     sources = sorted((data / "manifests").glob("*.json"))
     if not sources:
         raise UsageError("no manifests found", data / "manifests", "run a recipe first")
@@ -190,7 +191,7 @@ def init(
     if not name or name != valid:
         what = f"the recipe's name must be lower case, without blanks, accents and .yaml, got {name!r}"
         raise UsageError(what, "init", f"write {valid or 'notes'}")
-    raise_if_artifact(data, "set --data to another folder")
+    terminal.check_root(data)
     path = data / "recipes" / f"{name}.yaml"
     if (PROJECT_RECIPES_FOLDER / path.name).exists():
         raise UsageError("a shipped recipe has this name", name, "choose another name")
@@ -254,6 +255,7 @@ def recipes(
             raise UsageError(what, "--schema", "choose one of these")
         terminal.echo(json.dumps(SYSTEMS.recipe_class(schema).model_json_schema(), indent=1))
         return
+    terminal.check_root(data)
     rows = []
     for name, path in recipe_paths(data).items():
         known = RecipeStatus.try_read(name, path, data)

@@ -52,6 +52,7 @@ def doctor(data: terminal.Root = Path("data"), as_json: terminal.AsJson = False)
 
     Example: corpusmill doctor --data data
     """
+    terminal.check_root(data)
     results = []
     for name, probe in PROBES.items():
         state, message = run_probe(probe, data.absolute())

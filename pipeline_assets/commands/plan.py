@@ -36,6 +36,7 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
     """
     from pipeline_assets.systems.early_checks import check_scorer  # loads what `--help` does not need
 
+    terminal.check_root(data)
     terminal.log_to_stderr()
     path = recipe_path(recipe, data)
     root = data.absolute()

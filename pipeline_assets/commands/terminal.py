@@ -85,6 +85,15 @@ def require_root(root: Path) -> Path:
     return root
 
 
+def check_root(root: Path, option: str = "--data") -> None:
+    """Raise UsageError if a data root is a file, an artifact, or in one; it may be missing."""
+    from pipeline_assets.spine.sealed_folder import raise_if_artifact
+
+    if root.exists():
+        require_folder(root, "choose another folder, or move the file away")
+    raise_if_artifact(root, f"set {option} to another folder")
+
+
 def print_lines(lines: Iterable[Line], err: bool = False) -> None:
     """Print lines as they are produced; colour the first word if it is a state."""
     for line in lines:

@@ -32,6 +32,7 @@ def demo(
 
     Example: corpusmill demo --data data/demo
     """
+    terminal.check_root(data)
     Run.from_settings(data, os.environ)  # rejects invalid settings
     terminal.log_to_stderr()
     if not os.environ.get(terminal.VERBOSE_VARIABLE):

@@ -9,7 +9,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.commands.terminal import Workers, align, log_to_stderr, pluralize, print_lines
+from pipeline_assets.commands.terminal import Workers, align, check_root, log_to_stderr, pluralize, print_lines
 from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_mixture_recipe
@@ -26,6 +26,7 @@ def smoke(
 
     Example: corpusmill stage2 smoke --out-dir out_stage2
     """
+    check_root(out_dir, "--out-dir")
     run = Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
     log_to_stderr()
     write_inputs(out_dir, "stage2")

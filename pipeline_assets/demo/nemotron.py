@@ -15,7 +15,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.scores import pools_section
-from pipeline_assets.commands.terminal import Workers, align, log_to_stderr, pluralize, print_lines
+from pipeline_assets.commands.terminal import Workers, align, check_root, log_to_stderr, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition
 from pipeline_assets.corpus.scoring.recipe import detect_device
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
@@ -40,6 +40,7 @@ def smoke(
 
     Example: corpusmill nemotron smoke --out-dir out_nemotron
     """
+    check_root(out_dir, "--out-dir")
     run = Run.from_settings(out_dir, os.environ, workers=workers, replace=True)
     if score:
         detect_device()  # fails early without torch

@@ -20,7 +20,9 @@ from pipeline_assets.demo.recipes import write_stage_a_recipe
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import RetryableError, UsageError
+from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import MANIFEST_FILE
+from pipeline_assets.spine.sealed_folder import raise_if_artifact
 from pipeline_assets.spine.temporary_names import is_temporary, temporary_path
 from pipeline_assets.spine.usage import nearest_existing
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -97,8 +99,10 @@ def _claim_folder(root: Path) -> None:
 
     Raise UsageError if the folder has other files, but not this README.md.
     """
-    if root.exists() and not root.is_dir():
-        raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
+    fix = "choose a folder with --out-dir"
+    if root.exists():
+        require_folder(root, fix)
+    raise_if_artifact(root, fix)
     parent = nearest_existing(root)
     if parent.is_dir() and not os.access(parent, os.W_OK):
         raise RetryableError("writing is not allowed", parent, "grant write permission, or choose another folder")
