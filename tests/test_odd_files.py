@@ -119,6 +119,21 @@ def test_an_odd_recipe_is_one_line_in_status_and_run(
     assert refused.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["run healing_text_v1 --replace", "plan healing_text_v1", "recipes", "status"])
+def test_a_shipped_recipe_does_not_replace_recipes_that_cannot_be_read(
+    corpusmill: Corpusmill, root: Path, words: str
+) -> None:
+    folder = root / "recipes"
+    folder.rename(root / "away")
+    folder.symlink_to(root / "missing disk")
+
+    refused = corpusmill(*words.split(), "--data", root)
+
+    assert refused.returncode == 1
+    fix = "make it readable, or mount the disk of its link"
+    assert refused.stderr.startswith(f"corpusmill: {folder}: the folder cannot be read; {fix}\n")
+
+
 @pytest.mark.parametrize(
     ("number", "message"),
     [

@@ -108,9 +108,12 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     """Raise an error if the folder has an artifact that must not be replaced.
 
     Raise UsageError if the artifact is of another kind or, without `replace`, does not match the target. Raise
-    InputError if it is damaged, unless `replace` is set.
+    InputError if it is damaged, unless `replace` is set. Raise RetryableError if its manifest may not be read: it may
+    be intact.
     """
     state, reason = target.state(root)
+    if state == "damaged":
+        _raise_if_denied(root / target.folder)
     sealed = read_manifest(root / target.folder) if state == "stale" else None
     if sealed is not None and sealed.kind != target.kind.name:
         what = f"expected a {target.kind.name}, got a {sealed.kind}"
@@ -122,6 +125,16 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
         raise InputError(what, root / target.folder, fix)
     fix = f"set another `{target.name_key}` in the recipe, or {_REPLACE_HINT}"
     raise UsageError(f"another version is sealed here: {reason}", root / target.folder, fix)
+
+
+def _raise_if_denied(folder: Path) -> None:
+    """Raise RetryableError if this user may not read the manifest in a folder."""
+    try:
+        read_manifest(folder)
+    except RetryableError:
+        raise
+    except InputError:
+        pass
 
 
 def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build import recipe_paths
+from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.systems import Systems
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
@@ -94,7 +95,7 @@ class Survey:
         # A clock that is set back or forward in between must change no age.
         self._survey_again = functools.partial(Survey, root, systems, min_age_s, ignored_recipes, self._now_s)
         self._max_mtime_s = self._now_s - min_age_s
-        recipes, errors = systems.load_recipes(root)
+        recipes, errors = _load_recipes(root, systems)
         recipes = [recipe for recipe in recipes if recipe.name not in ignored_recipes]
         requested = {root / target.folder: target for recipe in recipes for target in recipe.targets()}
         read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
@@ -108,7 +109,8 @@ class Survey:
         self.unfinished: list[Path] = []
         sealed, leftovers, kept_folders, links = dict[Path, Manifest](), *_find_leftovers(root)
         for leftover, folder in leftovers:
-            is_resumable = folder in requested and not requested[folder].matches_recipe(root)
+            # A recipe that cannot be read may request it, and continue it once the recipe is corrected.
+            is_resumable = not requested[folder].matches_recipe(root) if folder in requested else bool(errors)
             sealed |= self._classify_leftover(leftover, folder, is_resumable)
         lineage = Lineage(root)  # after the leftovers, so that a builder which seals in between is seen
         sealed |= lineage.manifests
@@ -284,12 +286,22 @@ def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Pat
     return leftovers, kept, links
 
 
+def _load_recipes(root: Path, systems: Systems) -> tuple[list[Recipe], dict[str, InputError]]:
+    """Load recipes as `Systems.load_recipes` does; an unreadable folder is an error, too."""
+    try:
+        return systems.load_recipes(root)
+    except RetryableError as error:
+        return [], {"": error}
+
+
 def _unreadable_folders(root: Path) -> Iterator[InputError]:
     """Yield errors about folders whose recipes or artifacts cannot be listed."""
-    shipped, own = recipe_paths.PROJECT_RECIPES_FOLDER, root / "recipes"
-    for folder in (shipped, *filter(os.path.lexists, (own, *(root / area for area in AREAS)))):
-        if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
-            yield RetryableError("the folder cannot be read", folder, "make it readable, or mount the disk of its link")
+    shipped = recipe_paths.PROJECT_RECIPES_FOLDER
+    if not os.path.lexists(shipped):
+        yield RetryableError("folder not found", shipped, "install the program again")
+    for folder in (shipped, *(root / area for area in AREAS)):
+        if (error := recipe_paths.find_folder_error(folder)) is not None:
+            yield error
 
 
 def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]]:

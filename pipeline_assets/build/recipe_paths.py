@@ -1,13 +1,14 @@
 """Recipes of a data root or the project, found by name or by folder."""
 
 import difflib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import pydantic
 
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.errors import RetryableError, UsageError
 from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.shipped import shipped_path
@@ -17,9 +18,25 @@ _NAME = pydantic.TypeAdapter(Name)
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:
-    """Map names to recipe files; files in the data root override shipped files."""
-    folders = (PROJECT_RECIPES_FOLDER, root / "recipes")
+    """Map names to recipe files; files in the data root override shipped files.
+
+    Raise RetryableError if the folder of the data root's recipes cannot be read: shipped recipes would replace them.
+    """
+    own = root / "recipes"
+    if (error := find_folder_error(own)) is not None:
+        raise error
+    folders = (PROJECT_RECIPES_FOLDER, own)
     return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
+
+
+def find_folder_error(folder: Path) -> RetryableError | None:
+    """Return an error if a folder, or a link in its place, cannot be listed.
+
+    Return None if nothing has its name.
+    """
+    if not os.path.lexists(folder) or (folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)):
+        return None
+    return RetryableError("the folder cannot be read", folder, "make it readable, or mount the disk of its link")
 
 
 def recipe_path(name_or_path: str, root: Path) -> Path:

@@ -11,6 +11,7 @@ from pipeline_assets.build import inventory
 from pipeline_assets.build.recipe_paths import read_named_recipe, recipe_path, recipe_paths
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
+from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.visible import to_one_line
@@ -45,7 +46,7 @@ class RecipeStatus:
         except InputError as error:
             return cls(name, path, root, [], [], str(error))
         except OSError as error:
-            return cls(name, path, root, [], [], f"{path}: {error.strerror or error}; make it readable")
+            return cls(name, path, root, [], [], str(explain_os_error(error, Path(error.filename or path))))
 
     @property
     def is_listed(self) -> bool:

@@ -28,7 +28,10 @@ def complete_recipe_name(incomplete: str) -> list[str]:
     """List the recipe names that start with `incomplete`, for the shell to complete."""
     from pipeline_assets.build.recipe_paths import recipe_paths
 
-    names = recipe_paths(Path(os.environ.get("CORPUSMILL_DATA", "data")))
+    try:
+        names = recipe_paths(Path(os.environ.get("CORPUSMILL_DATA", "data")))
+    except InputError:
+        return []
     return [name for name in names if name.startswith(incomplete)]
 
 

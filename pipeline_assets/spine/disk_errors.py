@@ -13,6 +13,9 @@ _NO_THREAD = "can't start new thread"  # CPython's message if memory, or the lim
 
 def explain_os_error(error: OSError, path: Path) -> InputError:
     """Convert an OSError, such as a full disk, to an InputError with a fix."""
+    is_denied = error.errno in (errno.EACCES, errno.EPERM)
+    if is_denied and (closed := next(filter(_is_closed, (*reversed(path.parents), path)), None)) is not None:
+        return RetryableError("opening the folder is not allowed", closed, "grant permission to read and enter it")
     match error.errno:
         case errno.ENOSPC:
             fix = "free some space, then run the same command to continue"
@@ -35,6 +38,11 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
             return UsageError("expected a folder, got a file", file, "choose another folder, or move the file away")
     what = f"the operating system reports: {error.strerror or error}"
     return RetryableError(what, path, "fix that, then run the same command")
+
+
+def _is_closed(folder: Path) -> bool:
+    """Check whether this process may not enter a folder."""
+    return os.path.isdir(folder) and not os.access(folder, os.X_OK)
 
 
 def read_error_text(error: OSError) -> str:

@@ -176,6 +176,26 @@ def test_resumable_build_is_kept_and_a_needless_leftover_is_removed(tmp_path: Pa
     assert states(tmp_path) | {"graph/words/a": ""} == before | {"graph/words/a": ""}
 
 
+def unmount_recipes(recipe: Path) -> None:
+    shutil.rmtree(recipe.parent)
+    recipe.parent.symlink_to(recipe.parents[1] / "missing disk")
+
+
+@pytest.mark.parametrize("break_recipe", [lambda recipe: recipe.write_text("system: ["), unmount_recipes])
+def test_unfinished_build_of_an_unreadable_recipe_is_kept(
+    break_recipe: Callable[[Path], object], tmp_path: Path
+) -> None:
+    recipe = build_graph(tmp_path, "words", CHAIN)
+    shutil.rmtree(tmp_path / "graph" / "words" / "c")
+    with open_build(tmp_path, "words", "c") as folder:
+        pass
+    break_recipe(recipe)
+
+    assert collect(tmp_path) == []
+
+    assert folder.exists()
+
+
 @pytest.mark.parametrize("folder", ["a", "a/member"])
 def test_artifact_that_another_process_builds_in_whole_or_part_is_kept(tmp_path: Path, folder: str) -> None:
     build_graph(tmp_path, "words", {"a": ("one", ())}).unlink()

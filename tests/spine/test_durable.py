@@ -197,6 +197,17 @@ def test_denied_read_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert str(error) == f"{path}: reading is not allowed; grant read permission"
 
 
+@pytest.mark.parametrize("name", ["", "folder", "folder/file"])
+def test_a_folder_that_may_not_be_entered_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = tmp_path / "closed"
+    (closed / "folder").mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.X_OK or Path(path) != closed)
+
+    error = explain_os_error(OSError(errno.EACCES, "denied"), closed / name)
+
+    assert str(error) == f"{closed}: opening the folder is not allowed; grant permission to read and enter it"
+
+
 def test_folder_is_created_with_its_parents_and_each_is_synced(tmp_path: Path) -> None:
     steps = list_steps(lambda: make_folder(tmp_path / "a" / "b"))
 

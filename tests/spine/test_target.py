@@ -1,5 +1,7 @@
 """Targets are built when missing and never overwritten without replace."""
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +22,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact, verify
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.changed_keys import changed_keys
-from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.stage import WHOLE_SHARD
@@ -288,6 +290,26 @@ def test_artifact_is_damaged_until_it_is_rebuilt(
     assert rebuilt.manifest.digest == sealed.manifest.digest
     assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
     assert words_in(folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
+
+
+def test_artifact_whose_manifest_may_not_be_read_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed = build_words(tmp_path, "english")
+    manifest, open_file = sealed.folder / "manifest.json", os.open
+
+    def deny(path: str | Path, *arguments: Any, **options: Any) -> int:
+        if Path(path) == manifest:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", deny)
+    with pytest.raises(RetryableError) as refused:
+        build_words(tmp_path, "english")  # replaces a damaged artifact
+    monkeypatch.undo()
+
+    assert str(refused.value) == f"{manifest}: reading is not allowed; grant read permission"
+    assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
 
 
 def test_downstream_of_a_damaged_artifact_is_stale_until_its_rebuild(tmp_path: Path) -> None:
