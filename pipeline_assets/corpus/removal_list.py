@@ -9,14 +9,22 @@ from pathlib import Path
 from pipeline_assets.corpus.removal_entries import LIST_FILE, REMOVAL_LIST_FORMAT
 from pipeline_assets.corpus.removal_key import read_secret
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals, Selector
+from pipeline_assets.spine.errors import RetryableError
 
 
 def read_removal_list(root: Path) -> Removals:
-    """Read a data root's removal list: empty if missing, InputError if damaged."""
+    """Read a data root's removal list: empty if missing, InputError if damaged.
+
+    Raise RetryableError if the folder or the file is a link to a missing disk: builds would keep removed rows.
+    """
     path = root / LIST_FILE
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
+        for link in (path.parent, path):
+            if link.is_symlink() and not link.exists():
+                what = "the removal list is behind a link to a missing file"
+                raise RetryableError(what, link, "mount the disk of the link, or restore the folder") from None
         return NO_REMOVALS
     listed, keys = _read_entries(path, status.st_ino, status.st_size, status.st_mtime_ns)
     return replace(listed, secret=read_secret(path, keys)[0])

@@ -49,6 +49,24 @@ def test_no_build_runs_with_a_list_that_lost_entries_or_with_another_key(
     assert not other.exists()
 
 
+def test_no_build_runs_while_the_disk_of_a_linked_list_is_missing(tmp_path: Path) -> None:
+    root, recipe = built_sources(tmp_path, "notes")
+    forget_ids(root, ["note_7"])
+    (root / "removals").rename(tmp_path / "disk")
+    (root / "removals").symlink_to(tmp_path / "disk")
+    linked = read_removal_list(root)
+    (tmp_path / "disk").rename(tmp_path / "away")
+    shutil.rmtree(root / "stage_a/mixed/normalized/notes")
+
+    fix = "mount the disk of the link, or restore the folder"
+    with pytest.raises(RetryableError) as refused:
+        build(recipe, run_in(root, replace=True))
+
+    assert len(linked.entries) == 1
+    assert str(refused.value) == f"{root / 'removals'}: the removal list is behind a link to a missing file; {fix}"
+    assert not (root / "stage_a/mixed/normalized/notes").exists()
+
+
 @pytest.mark.parametrize("is_older", [False, True])
 def test_no_artifact_is_built_or_rebuilt_without_the_list_that_sealed_artifacts_were_built_with(
     is_older: bool, corpusmill: Corpusmill, tmp_path: Path
