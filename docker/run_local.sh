@@ -7,32 +7,60 @@ set -euo pipefail
 bin=${CORPUSMILL_BIN:-$(cd "$(dirname "$0")/.." && pwd)/.venv/bin}
 docker=$(cd "$(dirname "$0")" && pwd)
 port=${2:-3000}
+usage="usage: run_local.sh [DATA ROOT [PORT]]"
 max_deaths=5  # of one service in five minutes; then all stop
 
 fail() { echo "run_local.sh: $*" >&2; exit 1; }
 free_port() { "$bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 # A session of its own: Ctrl-C does not reach the service before `stop` does, and a signal reaches its children, too.
-alone() { exec "$bin/python" -c 'import os, signal, sys
-os.setsid(); signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])' "$@"; }
-# PostgreSQL refuses to run as root.
-as_postgres=(env) && [ "$(id -u)" != 0 ] || as_postgres=(setpriv --reuid=postgres --regid=postgres --init-groups)
+# alone SIGNAL COMMAND…: on Linux, the service gets SIGNAL if this script dies without `stop`, as after SIGKILL.
+alone() { exec "$bin/python" -c 'import ctypes, os, signal, sys
+os.setsid(); signal.signal(signal.SIGINT, signal.SIG_DFL)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.Signals["SIG" + sys.argv[2]])  # PR_SET_PDEATHSIG
+    if os.getppid() != int(sys.argv[1]): sys.exit(1)
+os.execvp(sys.argv[3], sys.argv[3:])' $$ "$@"; }
+# PostgreSQL refuses to run as root. A change of the user clears the signal of `alone`.
+as_postgres=(env)
+[ "$(id -u)" != 0 ] || as_postgres=(setpriv --reuid=postgres --regid=postgres --init-groups --pdeathsig=INT)
 postgres_program() {
     command -v "$1" || find /usr/lib/postgresql -path "*/bin/$1" 2> /dev/null | sort -V | tail -n 1 | grep . \
         || fail "$1 not found; install PostgreSQL (apt: postgresql), or set DAGSTER_PG_HOST"
 }
 
+case ${1:-} in
+    -h | --help) echo "$usage"; exit ;;
+    -*) fail "no option $1; $usage" ;;
+esac
+[ $# -le 2 ] || fail "expected at most two arguments, got $#; $usage"
+[[ $port =~ ^[0-9]{1,5}$ ]] && [ "$((10#$port))" -ge 1 ] && [ "$((10#$port))" -le 65535 ] \
+    || fail "PORT must be from 1 to 65535, got $port; $usage"
 [ -x "$bin/dagster-daemon" ] || fail "$bin/dagster-daemon not found; run make demo, or set CORPUSMILL_BIN"
 "$bin/python" -c 'import dagster_postgres' 2> /dev/null || fail "dagster-postgres not found; $bin/pip install -c constraints.txt -e '.[postgres]'"
-mkdir -p "${1:-data}/dagster/server"
+export PYTHONSAFEPATH=1  # `python -m` imports nothing from the current folder, such as a gql.py of the user
+problem=$("$bin/python" -c 'import os, sys, pathlib
+from pipeline_assets.commands.settings import invalid_settings
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.sealed_folder import raise_if_artifact
+try:
+    raise_if_artifact(pathlib.Path(sys.argv[1]), "pass another folder")
+    sys.exit("; ".join(f"{error}; correct it" for error in invalid_settings(os.environ)) or 0)
+except UsageError as error:
+    sys.exit(str(error))' "${1:-data}" 2>&1) || fail "$(tail -n 1 <<< "$problem")"
+problem=$(mkdir -p "${1:-data}/dagster/server" 2>&1) || fail "$problem; pass a data root that you may write"
 data=$(cd "${1:-data}" && pwd)
 home=$data/dagster/server
-exec 8> "$home/lock"
-flock -n 8 || fail "another run_local.sh serves $data; stop it, or choose another data root"
+exec 8>> "$home/lock"  # services inherit it
+flock -n 8 || {
+    ! ps -p "$(cat "$home/lock")" > /dev/null 2>&1 || fail "another run_local.sh serves $data; stop it, or choose another data root"
+    echo "waiting for the services of a script that was killed …"
+    flock -w 60 8 || fail "services of a script that was killed still run; stop them: kill $(cat "$home"/*.pid | xargs)"
+}
+echo $$ > "$home/lock"
 "$bin/python" -c 'import socket, sys; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(("127.0.0.1", int(sys.argv[1])))' "$port" 2> /dev/null || fail "port $port is not free; pass another: run_local.sh $data PORT"
 cp "$docker/dagster.yaml" "$docker/workspace.yaml" "$home/"
 export CORPUSMILL_DATA=$data CORPUSMILL_SERVER_LOGS=$data/dagster DAGSTER_HOME=$home PYTHONWARNINGS=ignore
-export PYTHONSAFEPATH=1  # `python -m` imports nothing from the current folder, such as a gql.py of the user
 export CORPUSMILL_CODE_HOST=127.0.0.1 CORPUSMILL_CODE_PORT
 CORPUSMILL_CODE_PORT=$(free_port)
 export DAGSTER_GRPC_TIMEOUT_SECONDS=${DAGSTER_GRPC_TIMEOUT_SECONDS:-300} DAGSTER_DAEMON_HEARTBEAT_TOLERANCE=600
@@ -77,14 +105,14 @@ $DAGSTER_PG_HOST:$DAGSTER_PG_PORT; stop it, or give each data root a database of
 }
 start() {  # the service at a position of `names`
     case ${names[$1]} in
-        postgres) alone "${as_postgres[@]}" "$server" -D "$home/postgres" -p "$DAGSTER_PG_PORT" -c listen_addresses=127.0.0.1 \
+        postgres) alone INT "${as_postgres[@]}" "$server" -D "$home/postgres" -p "$DAGSTER_PG_PORT" -c listen_addresses=127.0.0.1 \
             -c unix_socket_directories= -c log_min_messages=fatal & ;;
-        code) alone sh -c 'now=$(date +%s); (until python -m pipeline_assets.dead_runs "$0" "$now"; do sleep 1; done) &
+        code) alone TERM sh -c 'now=$(date +%s); (until python -m pipeline_assets.dead_runs "$0" "$now" || ! kill -0 $$; do sleep 1; done) &
             exec dagster code-server start -h 127.0.0.1 -p "$0" -m pipeline_assets.definitions --log-level warning' \
             "$CORPUSMILL_CODE_PORT" & ;;
-        webserver) alone python -m pipeline_assets.webserver -w "$home/workspace.yaml" -h 127.0.0.1 \
+        webserver) alone TERM python -m pipeline_assets.webserver -w "$home/workspace.yaml" -h 127.0.0.1 \
             -p "$port" --log-level warning & ;;
-        daemon) alone dagster-daemon run -w "$home/workspace.yaml" --log-level warning & ;;
+        daemon) alone TERM dagster-daemon run -w "$home/workspace.yaml" --log-level warning & ;;
     esac
     pids[$1]=$!
     echo "$!" > "$home/${names[$1]}.pid"

@@ -148,6 +148,50 @@ def check_stop(services: Services, number: signal.Signals, expected_status: int)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("-x", "no option -x; usage: run_local.sh [DATA ROOT [PORT]]"),
+        ("{root} 1 2", "expected at most two arguments, got 3; usage: run_local.sh [DATA ROOT [PORT]]"),
+        ("{root} abc", "PORT must be from 1 to 65535, got abc; usage: run_local.sh [DATA ROOT [PORT]]"),
+        ("{root} 65536", "PORT must be from 1 to 65535, got 65536; usage: run_local.sh [DATA ROOT [PORT]]"),
+        ("{root}/sealed/folder", "{root}/sealed: expected a data root, got an artifact; pass another folder"),
+        ("{root}", "CORPUSMILL_WORKERS must be an integer >= 0, got 'many'; correct it"),
+    ],
+)
+def test_wrong_use_is_one_line_and_creates_nothing(words: str, line: str, root: Path) -> None:
+    (root / "sealed").mkdir()
+    (root / "sealed" / "manifest.json").write_text("{}")
+
+    result = run_script(words.format(root=root).split(), CORPUSMILL_WORKERS="many" if words == "{root}" else "1")
+
+    assert (result.returncode, result.stderr) == (1, f"run_local.sh: {line.format(root=root)}\n")
+    assert [path.name for path in root.rglob("*")] == ["sealed", "manifest.json"]
+
+
+def run_script(words: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run run_local.sh with the programs of this environment."""
+    variables = {"CORPUSMILL_BIN": str(Path(sys.executable).parent), **variables}
+    script = PROJECT / "docker" / "run_local.sh"
+    return subprocess.run([script, *words], env={**os.environ, **variables}, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_services_end_with_a_killed_script_and_the_next_one_starts(root: Path) -> None:
+    with Services(root, {}) as services:
+        killed = [services.pid(name) for name in NAMES]
+        services.process.kill()
+        services.process.wait()
+
+        with Services(root, {}) as restarted:
+            remaining = {restarted.pid(name) for name in NAMES}
+            processes = restarted.processes()
+
+    assert remaining.isdisjoint(killed)
+    assert not set(processes) & set(killed)
+
+
+@pytest.mark.slow
 def test_a_second_script_is_refused_and_ctrl_c_stops_all_services(root: Path) -> None:
     with Services(root, {}) as services:
         script, other = PROJECT / "docker" / "run_local.sh", root / "other"
