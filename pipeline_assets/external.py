@@ -12,7 +12,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -38,6 +38,7 @@ SOURCES_GROUP, INVALID_GROUP = "sources", "recipes_left_out"
 _KEY_HASH_CHARACTERS = 12  # characters of a commit or a digest in a key
 _INTERVAL_S = 600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
+_HUB_WAIT_S = 10.0  # longer waits for a hub, which sends bytes slowly or not, would exceed that
 ObserveFunction: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
 
 
@@ -162,7 +163,8 @@ def external_inputs_sensor(assets: Collection[ExternalAsset], root: Path) -> dg.
     )
     def external_sources(context: dg.SensorEvaluationContext, hub: Hub) -> dg.SensorResult:
         seen: dict[str, Any] = json.loads(context.cursor or "{}")
-        files, deadline = hub.files(root, tries=1), time.monotonic() + _MAX_TICK_S
+        files = replace(hub.files(root, tries=1), progress_s=_HUB_WAIT_S, timeout_s=_HUB_WAIT_S)
+        deadline = time.monotonic() + _MAX_TICK_S
         events = []
         # The oldest observation comes first, so that the next tick starts with the inputs that this one does not reach.
         for external in sorted(assets, key=lambda entry: seen.get(entry.key.to_user_string(), {}).get("at", 0.0)):

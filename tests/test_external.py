@@ -1,6 +1,10 @@
 """External inputs are observed nodes of the lineage and start no rebuild."""
 
+import contextlib
+import http.server
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,6 +139,35 @@ def test_unreachable_hub_is_observed_and_stops_no_other_observation(root: Path) 
 
     assert {"cannot be read" in node for name, node in nodes.items() if name.startswith("hub/")} == {True}
     assert nodes[TOKENIZER]["matches the pin"] is True
+
+
+class DrippingHub(http.server.BaseHTTPRequestHandler):
+    """Hub whose answers arrive as one byte per second."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):  # the client gave up
+            while True:
+                self.wfile.write(b" ")
+                time.sleep(1)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.mark.slow
+def test_a_hub_that_sends_a_byte_per_second_ends_no_tick(root: Path) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), DrippingHub)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    observe, began = build_observer(root), time.monotonic()
+
+    nodes = observe(f"http://127.0.0.1:{server.server_port}")
+
+    assert time.monotonic() - began < 45  # Dagster ends a sensor after 60 s, and its cursor would be lost
+    assert "bytes in 1" in str([node.get("cannot be read") for name, node in nodes.items() if name.startswith("hub/")])
+    server.shutdown()
 
 
 def test_hub_is_not_queried_for_shipped_recipes_that_are_not_used(tmp_path: Path) -> None:
