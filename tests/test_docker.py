@@ -18,6 +18,13 @@ import yaml
 from free_ports import free_port
 from image_steps import instructions, replay, send_context
 
+from pipeline_assets.attributes import OWNERS_VARIABLE, TAGS_VARIABLE
+from pipeline_assets.build.run import SETTINGS
+from pipeline_assets.commands.settings import invalid_settings
+from pipeline_assets.corpus.scoring.modal_settings import VARIABLE_NAMES, ModalSettings
+from resources.launchers import LAUNCHER_VARIABLE
+from resources.webhook import WEBHOOK_VARIABLE
+
 PROJECT = Path(__file__).parents[1]
 RUN = """
 import dagster as dg
@@ -83,10 +90,19 @@ def test_only_services_that_build_have_tokens_and_run_settings() -> None:
     with_tokens = {name for name, service in SERVICES.items() if set(service.get("environment", {})) & SECRETS}
 
     assert with_tokens == {"code", "corpusmill"}
-    passed = {"CORPUSMILL_MEMORY_MIB", "CORPUSMILL_WORKERS", "CORPUSMILL_ENGINE", "CORPUSMILL_LAUNCHER"}
+    passed = {setting.variable for setting in SETTINGS} | {*VARIABLE_NAMES, LAUNCHER_VARIABLE, WEBHOOK_VARIABLE}
+    passed |= {OWNERS_VARIABLE, TAGS_VARIABLE, "RAY_ADDRESS", "HF_ENDPOINT"}
     for name in with_tokens:
         assert set(SERVICES[name]["environment"]) >= SECRETS | passed
         assert [volume.rpartition("}:")[2] for volume in SERVICES[name]["volumes"]] == ["/data", "/input:ro"]
+
+
+def test_settings_that_are_not_in_docker_env_have_their_defaults() -> None:
+    values = {name: "" for name, value in SERVICES["code"]["environment"].items() if str(value).endswith(":-}")}
+
+    assert len(values) > 30
+    assert invalid_settings(values) == []
+    assert ModalSettings.from_mapping(values) == ModalSettings.from_mapping({})
 
 
 def test_services_restart_in_the_order_of_their_dependencies_and_the_ui_is_on_loopback() -> None:
