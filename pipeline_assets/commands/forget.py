@@ -63,7 +63,8 @@ def forget(
         values, content, lines = _find_matching_rows(values, patterns, stores)
         if not apply:
             counted = terminal.pluralize(len(values), "value")
-            advice = f"; to put {counted} on the list, add --reason and --apply" if values else ""
+            options = "--apply" if reason else "--reason and --apply"
+            advice = f"; to put {counted} on the list, add {options}" if values else ""
             content["unsearchable"], more = _list_unsearchable(stores, ())
             terminal.print_answer(as_json, content, [*lines, *more, f"nothing was changed{advice}"])
             return

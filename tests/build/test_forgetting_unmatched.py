@@ -69,6 +69,19 @@ def test_a_pattern_without_a_row_cannot_be_added(tmp_path: Path, capsys: pytest.
     ]
 
 
+@pytest.mark.parametrize(("reason", "options"), [(None, "--reason and --apply"), ("request 12", "--apply")])
+def test_advice_names_only_missing_options(
+    reason: str | None, options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, _ = built_sources(tmp_path, "notes")
+    (tmp_path / "ids.txt").write_text("note_7")
+
+    forget(ids=tmp_path / "ids.txt", reason=reason, data=root)
+
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"nothing was changed; to put 1 value on the list, add {options}"
+
+
 def test_clean_without_remnants_names_no_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, _ = built_sources(tmp_path, "notes")
 
