@@ -103,6 +103,10 @@ while os.getppid() == int(sys.argv[1]): time.sleep(1)' $$ > "$home/database" 2> 
     [ "$(cat "$home/database")" != False ] || fail "another run_local.sh uses database $DAGSTER_PG_DB of \
 $DAGSTER_PG_HOST:$DAGSTER_PG_PORT; stop it, or give each data root a database of its own"
 }
+free_database() {
+    [ -z "$guard" ] || { kill "$guard" && wait "$guard"; } 2> /dev/null || true
+    guard=
+}
 start() {  # the service at a position of `names`
     case ${names[$1]} in
         postgres) alone INT "${as_postgres[@]}" "$server" -D "$home/postgres" -p "$DAGSTER_PG_PORT" -c listen_addresses=127.0.0.1 \
@@ -122,12 +126,12 @@ stop() {  # in reverse order, so that nothing misses the service that it needs
     trap - EXIT
     for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
         signal=TERM
-        [ "${names[$i]}" != postgres ] || signal=INT  # a fast shutdown
+        [ "${names[$i]}" != postgres ] || { free_database; signal=INT; }  # a fast shutdown; it logs open connections
         kill -s $signal -- "-${pids[$i]}" 2> /dev/null || continue
         for _ in $(seq 150); do kill -0 "${pids[$i]}" 2> /dev/null && sleep 0.2 || break; done
         kill -KILL -- "-${pids[$i]}" 2> /dev/null || true
     done
-    [ -z "$guard" ] || { kill "$guard" && wait "$guard"; } 2> /dev/null || true
+    free_database
     rm -f "$home"/*.pid
 }
 watch() {  # restart what has died
