@@ -80,7 +80,7 @@ def _address(port: int) -> str:
 
 
 def _raise_if_in_use(port: int) -> None:
-    """Raise InputError if a port is in use; `dagster dev` would start and compete for it."""
+    """Raise InputError if a port is in use: `dagster dev` would compete for it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -109,7 +109,7 @@ def _start_dagster(port: int, home: Path, variables: Mapping[str, str]) -> subpr
 
 
 def _wait_until_stopped(dagster: "subprocess.Popen[bytes]", port: int, root: Path) -> None:
-    """Print the UI's address when it responds; return when a signal has stopped Dagster.
+    """Print the UI's address when it responds, and wait until a signal stops Dagster.
 
     Raise InputError if Dagster ends otherwise.
     """

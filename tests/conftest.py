@@ -96,7 +96,7 @@ def real(request: pytest.FixtureRequest) -> bool:
 
 
 def serve_commands(cache: Path, preload: Sequence[str] = ()) -> Iterator[Corpusmill]:
-    """Yield a function that runs a command in a fork of a server, which also loads `preload`."""
+    """Yield a function that runs commands in forks of a server that loads `preload`."""
     variables_of_cache = {"XDG_CACHE_HOME": str(cache)}
     server = CommandServer(environment(variables_of_cache), PROJECT, preload)
 

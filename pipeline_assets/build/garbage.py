@@ -287,7 +287,7 @@ def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Pat
 
 
 def _load_recipes(root: Path, systems: Systems) -> tuple[list[Recipe], dict[str, InputError]]:
-    """Load recipes as `Systems.load_recipes` does; an unreadable folder is an error, too."""
+    """Return recipes and errors, also the error of a folder that cannot be read."""
     try:
         return systems.load_recipes(root)
     except RetryableError as error:

@@ -89,7 +89,7 @@ def require_root(root: Path) -> Path:
 
 
 def check_root(root: Path, option: str = "--data") -> None:
-    """Raise UsageError if a data root is a file, an artifact, or in one; it may be missing."""
+    """Raise UsageError if a data root is a file or is in an artifact."""
     from pipeline_assets.spine.sealed_folder import raise_if_artifact
 
     if root.exists():

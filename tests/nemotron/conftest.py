@@ -41,7 +41,7 @@ def built_recipe(
     build_once: Callable[[str, Callable[[Path], None]], Path],
     real: bool,
 ) -> Path:
-    """Build all artifacts of the recipe; return a folder with their digests and the cache."""
+    """Build all artifacts of the recipe; return their digests and the cache."""
 
     def build_all(folder: Path) -> None:
         hub = HubFiles(folder / "cache", nemotron_hub.endpoint)

@@ -72,9 +72,9 @@ def test_build_from_the_cache_equals_that_from_the_hub(
 
     digests = build(science, tmp_path, offline(cache), RunSettings())
 
-    of_the_dataset = {role: digest for role, digest in digests.items() if "nemotron-science-v1" in role}
-    assert len(of_the_dataset) == 14
-    assert of_the_dataset.items() <= undisturbed.items()
+    science_digests = {role: digest for role, digest in digests.items() if "nemotron-science-v1" in role}
+    assert len(science_digests) == 14
+    assert science_digests.items() <= undisturbed.items()
 
 
 def test_plan_counts_the_bytes_to_download(
