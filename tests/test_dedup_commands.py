@@ -89,7 +89,7 @@ def test_explain_recommends_bands_or_a_distance(results: dict[str, Result], corp
     ("options", "line"),
     [
         (["--threshold", "1.5"], "--threshold must be in (0, 1], got 1.5; correct the value"),
-        (["--bands", "13"], "--bands times 8 rows must equal 112 permutations, got 104; correct it"),
+        (["--bands", "13"], "dedup explain: --bands times 8 rows must equal 112 permutations, got 104; correct it"),
         (["--proposer", "faiss", "--bits", "12"], "--bits must be a multiple of 8, got 12; correct the value"),
     ],
 )
