@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from crash_points import list_steps
@@ -117,15 +118,20 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSer
         yield server
 
 
+@pytest.fixture(scope="module")
+def copy_root(built: tuple[Run, Targets], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a new data root for copies; a later `built` has files of other times."""
+    return tmp_path_factory.mktemp("elsewhere")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SYSTEMS.kinds)
 def test_an_artifact_pushed_and_pulled_under_faults_is_current_in_another_root(
-    built: tuple[Run, Targets], kind: str, object_store: ObjectServer, tmp_path_factory: pytest.TempPathFactory
+    built: tuple[Run, Targets], kind: str, object_store: ObjectServer, copy_root: Path
 ) -> None:
     """Push from two threads with lost responses; pull through faults, then again."""
     run, targets = built
     store, rng = ObjectStore.open("s3://bucket/kinds"), random.Random(kind)
-    copy_root = tmp_path_factory.getbasetemp() / "elsewhere"
 
     for target in targets[kind]:
         folder = run.root / target.folder
