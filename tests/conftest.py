@@ -97,13 +97,13 @@ def real(request: pytest.FixtureRequest) -> bool:
 
 def serve_commands(cache: Path, preload: Sequence[str] = ()) -> Iterator[Corpusmill]:
     """Yield a function that runs commands in forks of a server that loads `preload`."""
-    variables_of_cache = {"XDG_CACHE_HOME": str(cache)}
-    server = CommandServer(environment(variables_of_cache), PROJECT, preload)
+    cache_variables = {"XDG_CACHE_HOME": str(cache)}
+    server = CommandServer(environment(cache_variables), PROJECT, preload)
 
     def typed(
         *arguments: object, env: Mapping[str, str] | None = None, cwd: Path = PROJECT, **options: object
     ) -> Result:
-        variables = environment(variables_of_cache | dict(env or {}))
+        variables = environment(cache_variables | dict(env or {}))
         if options or any(name.startswith(READ_AT_IMPORT) for name in env or {}):
             words = command(*arguments)
             return subprocess.run(
