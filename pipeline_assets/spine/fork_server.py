@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ from pipeline_assets.spine.stage import WarmUp, Work
 SERVER_NAME = "corpusmill-fork-server"
 _POLL_S = 0.005
 _STOP_TIMEOUT_S = 5.0
+_THREAD_EXIT_S = 0.2  # a spawned server imports the program again, which takes longer
 _ALLOCATOR_THREAD = "jemalloc_bg_thd\n"
+_POLARS_VARIABLE = "_RJEM_MALLOC_CONF"  # set when polars is imported, often after the server has started
 
 
 @dataclass(frozen=True)
@@ -162,23 +165,34 @@ def _stop_server() -> str:
 
 def _inherited_state() -> tuple[object, ...]:
     """Return the state that forks inherit: environment, working folder, import path."""
-    return dict(os.environ), os.getcwd(), tuple(sys.path)
+    environment = {name: value for name, value in os.environ.items() if name != _POLARS_VARIABLE}
+    return environment, os.getcwd(), tuple(sys.path)
 
 
 def _can_fork_safely() -> bool:
     """Check whether all threads except the main one belong to a memory allocator.
 
-    A fork keeps only the thread that calls it, but the allocator, jemalloc, works without its threads.
+    A fork keeps only the thread that calls it, but the allocator, jemalloc, works without its threads. The system lists
+    a joined thread for a moment longer.
     """
     if not sys.platform.startswith("linux"):
         return False
+    until = time.monotonic() + _THREAD_EXIT_S
+    while _has_other_threads():
+        if threading.active_count() > 1 or time.monotonic() > until:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _has_other_threads() -> bool:
     try:
-        return all(
-            int(task.name) == os.getpid() or (task / "comm").read_text() == _ALLOCATOR_THREAD
+        return any(
+            int(task.name) != os.getpid() and (task / "comm").read_text() != _ALLOCATOR_THREAD
             for task in Path("/proc/self/task").iterdir()
         )
     except OSError:  # a thread ended during the scan
-        return False
+        return True
 
 
 class _ForkedWorker:

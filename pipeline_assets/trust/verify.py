@@ -154,7 +154,7 @@ def content_sha256(path: Path) -> str:
     if path.suffix == ".parquet":
         with StoredParquet(path) as file:
             content = ContentHash(file.schema_arrow)
-            for batch in file.iter_batches(batch_size=HASH_BLOCK_ROWS):
+            for batch in file.iter_batches(HASH_BLOCK_ROWS):
                 content.update(pa.Table.from_batches([batch], file.schema_arrow))
         return content.hexdigest()
     digest = hashlib.sha256()

@@ -175,13 +175,35 @@ def test_server_that_dies_while_loading_is_reported_with_a_fix(building: Staging
 
 
 @pytest.mark.parametrize(
-    ("thread", "is_safe"), [("", True), ("threading.Thread(target=time.sleep, args=(9,), daemon=True).start();", False)]
+    ("start_thread", "is_safe"),
+    [
+        ("pass", True),
+        ("threading.Thread(target=time.sleep, args=(9,), daemon=True).start()", False),
+        ("_thread.start_new_thread(time.sleep, (9,))", False),  # such as one of a library
+        ("_thread.start_new_thread(time.sleep, (0.01,))", True),  # such as one that was joined and is about to end
+    ],
 )
-def test_process_with_other_threads_is_not_forked(thread: str, is_safe: bool) -> None:
-    program = "import threading, time; from pipeline_assets.spine.fork_server import _can_fork_safely;"
-    run = subprocess.run([sys.executable, "-c", f"{program} {thread} print(_can_fork_safely())"], capture_output=True)
+def test_process_with_other_threads_is_not_forked(start_thread: str, is_safe: bool) -> None:
+    program = "import _thread, threading, time; from pipeline_assets.spine.fork_server import _can_fork_safely"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{program}; {start_thread}; print(_can_fork_safely())"], capture_output=True
+    )
 
     assert run.stdout.decode().strip() == str(is_safe), run.stderr
+
+
+@pytest.mark.parametrize(("variable", "servers"), [("_RJEM_MALLOC_CONF", 1), ("HF_ENDPOINT", 2)])
+def test_a_new_environment_needs_a_new_server_but_an_import_of_polars_does_not(
+    building: StagingDir, monkeypatch: pytest.MonkeyPatch, variable: str, servers: int
+) -> None:
+    pids = set()
+    for shards in (FEW[:1], FEW[1:2]):
+        run(write_where, building, load, shards, workers=1)
+        assert fork_server._server is not None
+        pids.add(fork_server._server._started.process.pid)
+        monkeypatch.setenv(variable, "set since")
+
+    assert len(pids) == servers
 
 
 SCRIPT = """

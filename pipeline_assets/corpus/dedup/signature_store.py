@@ -56,7 +56,7 @@ class SeenRuns(NamedTuple):
                 for number in range(file.num_row_groups):
                     keys = file.metadata.row_group(number).column(0).statistics
                     if keys is not None and keys.max >= low and keys.min < high:
-                        yield self._select_rows(file.read_row_group(number, use_threads=False), low, high)
+                        yield self._select_rows(file.read_row_group(number), low, high)
 
     def _select_rows(self, table: pa.Table, low: int, high: int) -> pa.Table:
         keys, priorities = to_numpy(table.column(0)), to_numpy(table["order"])

@@ -116,29 +116,35 @@ class ParquetOutput:
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file; each read of a page verifies the checksum of the page."""
-    return pq.ParquetFile(path, page_checksum_verification=True)
+    """Open a Parquet file; each read of a page verifies the checksum of the page.
+
+    With `use_threads=False`, reads start no threads.
+    """
+    return pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True)
 
 
 class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
-    """Parquet file that this project wrote; reads of a damaged file raise InputError."""
+    """Parquet file that this project wrote; reads of a damaged file raise InputError.
+
+    Reads start no threads: workers use a core each, and a process with threads cannot fork them.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         with errors_as_damage(path, _NOUN):
-            super().__init__(path, page_checksum_verification=True)
+            super().__init__(path, pre_buffer=False, page_checksum_verification=True)
 
-    def read(self, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         with errors_as_damage(self._path, _NOUN):
-            return super().read(self._check_columns(columns), **options)
+            return super().read(self._check_columns(columns), use_threads=False)
 
-    def read_row_group(self, i: int, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
+    def read_row_group(self, i: int, columns: Sequence[str] | None = None) -> pa.Table:
         with errors_as_damage(self._path, _NOUN):
-            return super().read_row_group(i, self._check_columns(columns), **options)
+            return super().read_row_group(i, self._check_columns(columns), use_threads=False)
 
-    def iter_batches(self, *sizes: Any, columns: Any = None, **options: Any) -> Iterator[pa.RecordBatch]:
+    def iter_batches(self, *sizes: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         with errors_as_damage(self._path, _NOUN):
-            yield from super().iter_batches(*sizes, columns=self._check_columns(columns), **options)
+            yield from super().iter_batches(*sizes, columns=self._check_columns(columns), use_threads=False)
 
     def _check_columns(self, columns: Sequence[str] | None) -> list[str] | None:
         """Return `columns`; raise ValueError if one is missing (pyarrow would omit it)."""

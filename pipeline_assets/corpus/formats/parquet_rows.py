@@ -21,7 +21,7 @@ def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if row < first_row + rows:
-                table = file.read_row_group(group, columns=columns, use_threads=False)
+                table = file.read_row_group(group, columns=columns)
                 [record] = table.slice(row - first_row, 1).to_pylist()
                 return dict(record)
             first_row += rows
@@ -48,7 +48,7 @@ def find_row(path: Path, values: Mapping[str, Any]) -> int | None:
 
     first_row = 0
     with StoredParquet(path) as file:
-        for batch in file.iter_batches(columns=[*values], use_threads=False):
+        for batch in file.iter_batches(columns=[*values]):
             columns = {name: batch.column(name) for name in values}
             # A scalar from a Python value would import pandas.
             matches = [

@@ -183,7 +183,7 @@ def _read_pool_rows(
     columns = sorted({*recipe.columns, *own_columns})
     with StoredParquet(path) as file:
         for group in range(file.num_row_groups):
-            table = select_columns(file.read_row_group(group, use_threads=False))
+            table = select_columns(file.read_row_group(group))
             frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
             licences = map(tag_or_unknown, frame["meta_license"].to_list())
             is_accepted = np.array([licence not in recipe.refuse_licences for licence in licences], bool)
@@ -278,7 +278,7 @@ def write_pools(
     tables = list[pa.Table]()
     for path in paths:
         with StoredParquet(path) as file:
-            tables.append(file.read_row_group(bucket, use_threads=False))
+            tables.append(file.read_row_group(bucket))
     table = pa.concat_tables(tables)
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
     # U+0000 and U+0001 are one byte each in UTF-8: the joined flags are a matrix of bools, shape (rows, pools).

@@ -155,7 +155,7 @@ def write_prompts(
 
 def _read_batches(file: Path, columns: list[str]) -> Iterator[list[_StoredRow]]:
     with StoredParquet(file) as parquet:
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
             yield pa.RecordBatch.to_pylist(batch)
 
 

@@ -231,7 +231,7 @@ def _read_batches(normalised_rows: Artifact, columns: Sequence[str]) -> Iterator
     for name in data_files(normalised_rows):
         with StoredParquet(normalised_rows.path(name)) as file:
             for group in range(file.num_row_groups):
-                [batch] = file.read_row_group(group, columns=columns, use_threads=False).combine_chunks().to_batches()
+                [batch] = file.read_row_group(group, columns=columns).combine_chunks().to_batches()
                 yield name, batch
 
 

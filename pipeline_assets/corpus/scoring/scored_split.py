@@ -39,7 +39,7 @@ class ScoredSplit:
 def _group_by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """Yield a (pool file, table) pair for each run of rows with the same pool file."""
     for group in range(scores.num_row_groups):
-        table = scores.read_row_group(group, columns=list(columns), use_threads=False)
+        table = scores.read_row_group(group, columns=list(columns))
         files = table["pool_file"].to_pylist()
         start = 0
         for file, run in itertools.groupby(files):

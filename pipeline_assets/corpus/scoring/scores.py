@@ -48,7 +48,7 @@ _MAX_ERROR_BAR = 0.05  # nats per token
 
 def preview_rows(scores: Artifact) -> list[dict[str, str]]:
     with StoredParquet(scores.path(SCORES_FILE)) as file:
-        batches = file.iter_batches(_PREVIEW_ROWS, columns=list(_PREVIEW_COLUMNS), use_threads=False)
+        batches = file.iter_batches(_PREVIEW_ROWS, columns=list(_PREVIEW_COLUMNS))
         rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
     return [{name.replace("_", " "): _format_value(row[name]) for name in _PREVIEW_COLUMNS} for row in rows]
 

@@ -145,7 +145,7 @@ def _encode_rows(
 
 def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
     with StoredParquet(file) as parquet:
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=_READ_COLUMNS, use_threads=False):
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=_READ_COLUMNS):
             yield from batch.to_pylist()
 
 

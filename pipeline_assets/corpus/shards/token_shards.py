@@ -121,7 +121,7 @@ class TokenShards:
 
         def read(group: int) -> "pa.Table":
             with StoredParquet(self.folder / DOCUMENTS_FILE) as file:
-                return file.read_row_group(group, use_threads=False)
+                return file.read_row_group(group)
 
         return functools.lru_cache(_CACHED_ROW_GROUPS)(read)
 

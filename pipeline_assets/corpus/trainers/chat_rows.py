@@ -97,7 +97,7 @@ def _convert_rows(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:
     for catalogue in source.tool_catalogues:
         with errors_as_damage(catalogue, "catalogue of tools"):
             tools |= _catalogue_decoder.decode(catalogue.read_bytes())
-    for batch in rows.iter_batches(_BATCH_ROWS, columns=[*_READ_COLUMNS, *_COPIED_COLUMNS], use_threads=False):
+    for batch in rows.iter_batches(_BATCH_ROWS, columns=[*_READ_COLUMNS, *_COPIED_COLUMNS]):
         chats = [chat for row in batch.to_pylist() if (chat := _convert_row(row, tools, source)) is not None]
         yield rows_to_table(chats, _SCHEMA)
 

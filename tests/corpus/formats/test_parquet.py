@@ -4,8 +4,11 @@ import datetime
 import errno
 import gc
 import hashlib
+import os
 import random
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -304,3 +307,34 @@ def test_a_full_disk_leaves_no_file_and_arrow_prints_nothing(
 
     assert list(path.parent.iterdir()) == []
     assert capfd.readouterr().err == ""
+
+
+COUNT_THREADS = """
+import sys
+from pathlib import Path
+from pipeline_assets.corpus.formats.parquet import StoredParquet, open_parquet
+from pipeline_assets.spine.fork_server import _can_fork_safely
+
+path = Path(sys.argv[1])
+file, opened = StoredParquet(path), open_parquet(path)
+eval(sys.argv[2])
+print(_can_fork_safely())
+"""
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "file.read()",
+        "file.read_row_group(1, ['number'])",
+        "list(file.iter_batches(2, columns=['number']))",
+        "list(opened.iter_batches(2, use_threads=False))",
+    ],
+)
+def test_a_process_that_read_a_file_can_still_fork_its_workers(path: Path, read: str) -> None:
+    pq.write_table(pa.table({"number": range(8), "name": list("abcdefgh")}), path, row_group_size=4)
+
+    command = [sys.executable, "-c", COUNT_THREADS, path, read]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
