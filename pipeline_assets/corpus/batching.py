@@ -102,8 +102,6 @@ def loader(
     rows = TokenRows(folder)
     source, size = rows.source, len(rows)
     stop = rank_positions(size, batch, rank, ranks, step, drop_last, padding).stop
-    if step > (steps := -(-stop // (ranks * batch))):
-        raise ValueError(f"step must be at most {steps}, the batches of an epoch, got {step}: pass its epoch, too")
 
     def plan(epoch: int) -> Batches:
         is_packed = isinstance(source, PackedSet)

@@ -38,7 +38,7 @@ def rank_positions(
         batch: Rows per batch of a rank.
         rank: Number of the rank, from 0.
         ranks: Number of ranks.
-        step: First step, from 0; each rank reads one batch per step.
+        step: First step, from 0; each rank reads one batch per step. At the number of steps, no position is left.
         drop_last: Read only full batches.
         padding: Read every row, then repeat the first rows of the order until all ranks have the same number of rows,
             as torch's DistributedSampler does without its `drop_last`. A position p >= rows means position p % rows.
@@ -64,6 +64,10 @@ def rank_positions(
         reader = "1 rank needs" if ranks == 1 else f"{ranks} ranks need"
         advice = f": use {', or '.join(fixes)}" if rows else ""  # nothing helps an empty order
         raise ValueError(f"{reader} at least {share} row{'s' * (share > 1)}, got {rows}{advice}")
+    if step > (steps := -(-used // (ranks * batch))):
+        raise ValueError(
+            f"step must be at most {steps}, the batches of an epoch, got {step}: count from the start of its epoch"
+        )
     # Ranks take turns: position p is read by rank p % ranks, and a step of all ranks has ranks × batch positions.
     return range(step * ranks * batch + rank, used, ranks)
 

@@ -268,5 +268,5 @@ def test_a_rank_step_or_batch_out_of_range_is_refused(settings: dict[str, int], 
 def test_a_step_after_the_epoch_is_refused(packed: PackedSet) -> None:
     assert [*batching.loader(packed.folder, 4, 1, step=6)] == []
 
-    with pytest.raises(ValueError, match=r"^step must be at most 6, .* got 7: pass its epoch, too$"):
+    with pytest.raises(ValueError, match=r"^step must be at most 6, .* got 7: count from the start of its epoch$"):
         batching.loader(packed.folder, 4, 1, step=7)
