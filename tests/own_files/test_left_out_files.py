@@ -67,23 +67,26 @@ def test_init_explains_omitted_files_and_reports_links_and_copies(corpusmill: Co
     chat = f"{normalize} --domain chat_if --out-dir '{tmp_path / 'a FILE'}'"
     assert init.stderr.replace(f"{folder}: ", "").splitlines() == [
         "left out: 2 hidden files: .env, .git/ (files and folders whose names begin with a dot are not read)",
-        "left out: -old.zip (unpack it: unzip ./-old.zip)",
+        f"left out: -old.zip (unpack it: unzip {folder}/-old.zip -d {folder})",
         "left out: 6 .r files, such as 0.R, 1.R, 2.R, 3.R, 4.R (unknown format; to read it as text, add `**/*.R` to "
         "`files`, and set `text_endings: [.r]`)",
         "left out: broken.docx (not_docx: BadZipFile)",
         f"left out: chat.jsonl (conversations in `messages`; read them with: {chat})",
         "left out: empty.md (empty)",
-        "left out: latin 1.txt (not UTF-8; convert it, such as: iconv -f WINDOWS-1252 -t UTF-8 'latin 1.txt' "
-        "-o 'latin 1.txt'.utf8.txt)",
+        "left out: latin 1.txt (not UTF-8; convert it, such as: iconv -f WINDOWS-1252 -t UTF-8 "
+        f"'{folder}/latin 1.txt' -o '{folder}/latin 1.txt'.utf8.txt)",
         "left out: notutf.py (unknown format, not UTF-8)",
-        "left out: nul.txt (NUL characters; remove them: tr -d '\\000' < nul.txt > nul.txt.text.txt)",
-        "left out: old.tar.gz (unpack it: tar -xf old.tar.gz)",
+        "left out: nul.txt (NUL characters; remove them: "
+        f"tr -d '\\000' < {folder}/nul.txt > {folder}/nul.txt.text.txt)",
+        f"left out: old.tar.gz (unpack it: tar -xf {folder}/old.tar.gz -C {folder})",
         "left out: 2 .py files: one.py, two.py (unknown format; to read it as text, add `**/*.py` to `files`, and set "
         "`text_endings: [.py]`)",
-        "left out: table.xlsx (convert it: soffice --headless --convert-to csv table.xlsx)",
+        f"left out: table.xlsx (convert it: soffice --headless --outdir {folder} --convert-to csv {folder}/table.xlsx)",
         f"left out: talk.json (conversations in `messages`; read them with: {chat.replace('chat ', 'talk ', 1)})",
-        "left out: utf16.txt (UTF-16; convert it: iconv -f UTF-16 -t UTF-8 utf16.txt -o utf16.txt.utf8.txt)",
-        "left out: utf32.txt (UTF-32; convert it: iconv -f UTF-32 -t UTF-8 utf32.txt -o utf32.txt.utf8.txt)",
+        "left out: utf16.txt (UTF-16; convert it: "
+        f"iconv -f UTF-16 -t UTF-8 {folder}/utf16.txt -o {folder}/utf16.txt.utf8.txt)",
+        "left out: utf32.txt (UTF-32; convert it: "
+        f"iconv -f UTF-32 -t UTF-8 {folder}/utf32.txt -o {folder}/utf32.txt.utf8.txt)",
         "links are followed: link.html, linked/d.txt",
         "copies, which `dedup` drops: b.txt equals a.txt, link.html equals a.txt",
     ]
@@ -93,7 +96,7 @@ def test_init_explains_omitted_files_and_reports_links_and_copies(corpusmill: Co
     assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})
 
 
-def test_printed_commands_decompress_files_before_they_convert_them(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_printed_commands_work_in_any_folder_and_decompress_first(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_text("A text.")
@@ -104,7 +107,7 @@ def test_printed_commands_decompress_files_before_they_convert_them(corpusmill: 
 
     lines = corpusmill("init", "odd", "--input", folder, "--data", tmp_path).stderr
     for command in re.findall(r": (gzip [^)]+)\)", lines):
-        subprocess.run(command, shell=True, check=True, cwd=folder)
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
 
     assert (folder / "latin.txt.gz.utf8.txt").read_text("utf-8") == "é"
     assert (folder / "nul.txt.gz.text.txt").read_bytes() == b"A text."

@@ -103,12 +103,14 @@ def draft_sources(folder: SourceFolder, source_name: str, root: Path) -> tuple[l
     }
     sections = [draft for kind in FILE_DESCRIPTIONS for draft in drafted[kind]]
     if not sections:
-        reasons = f" (left out: {', '.join(describe_left_out(left_out)[:_MAX_LISTED_REASONS])})" if left_out else ""
+        lines = describe_left_out(left_out, folder.path)[:_MAX_LISTED_REASONS]
+        reasons = f" (left out: {', '.join(lines)})" if lines else ""
         what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(FILE_DESCRIPTIONS.values())}"
         raise UsageError(what, folder.path, fix)
     unread = set(itertools.chain(*left_out.values()))
     read = [file for file in files["local"] if file.name not in unread]
-    return sections, [*(f"left out: {line}" for line in describe_left_out(left_out)), *describe_links_and_copies(read)]
+    lines = [f"left out: {line}" for line in describe_left_out(left_out, folder.path)]
+    return sections, [*lines, *describe_links_and_copies(read)]
 
 
 def _source_kind(file: SourceFile) -> str:

@@ -19,15 +19,16 @@ from pipeline_assets.spine.files import file_sha256
 
 _HEAD_BYTES = 1 << 16
 _MAX_NAMES = 5
-_NAME = "\0"  # in a reason, stands for the name of the file; no path contains it
-_OFFICE_COMMAND = "convert it: soffice --headless --convert-to"
+# In a reason, they stand for the path of the file and for its folder; no path contains NUL.
+_FILE, _FOLDER = "\0file", "\0folder"
+_OFFICE_COMMAND = f"convert it: soffice --headless --outdir {_FOLDER} --convert-to"
 _CONVERSIONS = {
-    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE_COMMAND} docx {_NAME}"),
-    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE_COMMAND} csv {_NAME}"),
-    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE_COMMAND} pdf {_NAME}"),
-    ".epub": f"convert it: pandoc {_NAME} --output {_NAME}.html",
-    **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), f"unpack it: tar -xf {_NAME}"),
-    ".zip": f"unpack it: unzip {_NAME}",
+    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE_COMMAND} docx {_FILE}"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE_COMMAND} csv {_FILE}"),
+    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE_COMMAND} pdf {_FILE}"),
+    ".epub": f"convert it: pandoc {_FILE} --output {_FILE}.html",
+    **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), f"unpack it: tar -xf {_FILE} -C {_FOLDER}"),
+    ".zip": f"unpack it: unzip {_FILE} -d {_FOLDER}",
 }
 LeftOutFiles = defaultdict[tuple[str, str], list[str]]
 """Names of the files that a draft leaves out, by suffix and reason."""
@@ -41,21 +42,27 @@ def leave_out(file: SourceFile, reason: str, left_out: LeftOutFiles) -> None:
     left_out[_suffix(file), reason].append(file.name)
 
 
-def describe_left_out(left_out: LeftOutFiles) -> list[str]:
+def describe_left_out(left_out: LeftOutFiles, folder: Path) -> list[str]:
     """Return a line for each suffix and reason, with up to five file names.
 
-    Commands in a reason name the file, or `FILE` for several files.
+    Commands in a reason work in any current folder: they name the file by its path below `folder`. For several files
+    they name `FILE` and `FOLDER`.
     """
     return [
         f"{_format_names(names, f'{suffix} files'.strip())} "
-        f"({reason.replace(_NAME, _quote_file_name(names[0]) if len(names) == 1 else 'FILE')})"
+        f"({_complete_commands(reason, folder / names[0] if len(names) == 1 else None)})"
         for (suffix, reason), names in left_out.items()
     ]
 
 
-def _quote_file_name(name: str) -> str:
-    """Quote a file name as an argument of a command, never as one of its options."""
-    return shlex.quote(f"./{name}" if name.startswith("-") else name)
+def _complete_commands(reason: str, path: Path | None) -> str:
+    file, folder = ("FILE", "FOLDER") if path is None else (_quote_path(path), _quote_path(path.parent))
+    return reason.replace(_FILE, file).replace(_FOLDER, folder)
+
+
+def _quote_path(path: Path) -> str:
+    """Quote a path as an argument of a command, never as one of its options."""
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def unreadable_reason(file: SourceFile) -> str | None:
@@ -86,13 +93,13 @@ def unreadable_reason(file: SourceFile) -> str | None:
         hint = f"; to read it as text, add `**/*{ending}` to `files`, and set `text_endings: [{suffix}]`"
     conversion = _CONVERSIONS.get(suffix)
     if codec and conversion and "tar -xf" not in conversion:  # tar decompresses its input
-        return f"decompress it: {codec.name} -dc < {_NAME} > {_NAME}{suffix}"
+        return f"decompress it: {codec.name} -dc < {_FILE} > {_FILE}{suffix}"
     return conversion or f"unknown format{hint}"
 
 
 def _encoding_fault(head: bytes, suffix: str, codec: Codec | None) -> str | None:
-    pipe, source = (f"{codec.name} -dc < {_NAME} | ", "") if codec else ("", f"{_NAME} ")
-    output = f"-t UTF-8 {source}-o {_NAME}.utf8{suffix}"
+    pipe, source = (f"{codec.name} -dc < {_FILE} | ", "") if codec else ("", f"{_FILE} ")
+    output = f"-t UTF-8 {source}-o {_FILE}.utf8{suffix}"
     if head.startswith(UTF16_MARKS):
         encoding = "UTF-32" if head.startswith(codecs.BOM_UTF32_LE) else "UTF-16"
         return f"{encoding}; convert it: {pipe}iconv -f {encoding} {output}"
@@ -103,7 +110,7 @@ def _encoding_fault(head: bytes, suffix: str, codec: Codec | None) -> str | None
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
     except UnicodeDecodeError:
         return f"not UTF-8; convert it, such as: {pipe}iconv -f WINDOWS-1252 {output}"
-    output = f"{source and '< '}{source}> {_NAME}.text{suffix}"
+    output = f"{source and '< '}{source}> {_FILE}.text{suffix}"
     return f"NUL characters; remove them: {pipe}tr -d '\\000' {output}" if nul_characters else None
 
 
