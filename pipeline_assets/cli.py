@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED_NAMES
+from pipeline_assets.commands.help_text import CommandGroup, name_value_type, write_epilog
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
 from pipeline_assets.commands.settings import HELP_PANEL, Settings, set_variables, signature_parameters
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -38,7 +39,7 @@ def _removed_name_error(name: str) -> UsageError:
     return UsageError(f"this {'option' if '--' in name else 'command'} was removed", name, REMOVED_NAMES[name])
 
 
-class Program(TyperGroup):
+class Program(CommandGroup):
     """Group of all commands; `corpusmill pack` finds the command `stage-a pack`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -82,6 +83,9 @@ def add_command(group: typer.Typer, name: str, help: str, importer: Callable[[],
 
                 command = make_command(importer())
                 self.params, self.callback = command.params, command.callback
+                for parameter in self.params:
+                    if isinstance(parameter, TyperOption):
+                        name_value_type(parameter)
                 self.epilog = inspect.cleandoc(command.epilog or "").removeprefix(help).strip()
             return super().get_params(ctx)
 
@@ -109,6 +113,9 @@ def add_command(group: typer.Typer, name: str, help: str, importer: Callable[[],
             with formatter.section(HELP_PANEL):
                 formatter.write_text(f"{', '.join(entry.opts[0] for entry in settings)}: see corpusmill --help")
 
+        def format_epilog(self, ctx: Any, formatter: Any) -> None:
+            write_epilog(formatter, self.epilog)
+
     group.command(name, cls=LazyCommand, help=help, short_help=None if group is app else help)(lambda: None)
 
 
@@ -129,7 +136,7 @@ def _add_all_commands() -> None:
     groups = {"": app}
     for name, (help, example) in GROUPS.items():
         parent, _, short_name = name.rpartition(" ")
-        groups[name] = typer.Typer(help=help, epilog=f"Example: corpusmill {name} {example}")
+        groups[name] = typer.Typer(help=help, epilog=f"Example: corpusmill {name} {example}", cls=CommandGroup)
         groups[parent].add_typer(groups[name], name=short_name, no_args_is_help=True)
     for module, helps in COMMANDS.items():
         for words, help in helps.items():
@@ -154,7 +161,7 @@ def _print_version(is_requested: bool) -> None:
 
 @dataclass(frozen=True)
 class _LeadingOptions(Settings):
-    data: Annotated[str | None, typer.Option(metavar="FOLDER", help="Data root.")] = None
+    data: Annotated[str | None, typer.Option(metavar="FOLDER", help="Data root. Default: data.")] = None
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False

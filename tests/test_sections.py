@@ -35,7 +35,7 @@ def test_help_has_the_descriptions_of_the_sections_keys() -> None:
     text, _ = run_options(DEDUP, "--help")
 
     assert "--near-selection <str> Duplicate to keep: first, longest or quality. [default: first]" in text
-    assert "--permutations <int range> Hash values per signature: bands times rows. [default: 112; 1<=x<=4096]" in text
+    assert "--permutations <int> Hash values per signature: bands times rows. [default: 112; 1<=x<=4096]" in text
     assert text.count("--shingle-words") == text.count("--seed") == 1, "both proposers have them"
     assert text.count("--workers") == text.count("--strict") == 1
 

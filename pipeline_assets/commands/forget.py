@@ -29,14 +29,24 @@ if TYPE_CHECKING:
 
 def forget(
     ids: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File with an id per line.")] = None,
-    source: Annotated[list[str] | None, typer.Option(help="REPO@COMMIT:PATH#ROW, PATH#ROW or PATH:LINE.")] = None,
-    url: Annotated[list[str] | None, typer.Option(help="URL, host, or pattern of known URLs with *.")] = None,
-    text: Annotated[list[Path] | None, typer.Option(exists=True, dir_okay=False, help="File with a text.")] = None,
-    reason: Annotated[str | None, typer.Option(help="Reason, stored in clear: no personal data.")] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="REPO@COMMIT:PATH#ROW, PATH#ROW or PATH:LINE; repeatable.")
+    ] = None,
+    url: Annotated[
+        list[str] | None, typer.Option(help="URL, host, or pattern of known URLs with *; repeatable.")
+    ] = None,
+    text: Annotated[
+        list[Path] | None, typer.Option(exists=True, dir_okay=False, help="File with the text of a row; repeatable.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason, stored in clear text: no personal data.")] = None,
     clean: Annotated[bool, typer.Option("--clean", help="List what still contains forgotten rows.")] = False,
-    published: Annotated[str | None, typer.Option(help="Repo to search for forgotten rows, in all commits.")] = None,
-    keep_history: Annotated[bool, typer.Option("--keep-history", help="Keep all artifacts, or commits.")] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Extend the list, or remove the listed remains.")] = False,
+    published: Annotated[
+        str | None, typer.Option(help="Hub dataset whose commits are searched for forgotten rows.")
+    ] = None,
+    keep_history: Annotated[
+        bool, typer.Option("--keep-history", help="Keep old artifacts (--clean) or commits (--published).")
+    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Extend the list, or remove what was found.")] = False,
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,
 ) -> None:

@@ -33,7 +33,7 @@ def sample(
     dataset: Annotated[
         str, typer.Option(help="owner/name on the hub, or a folder with the same layout.")
     ] = "wmt/wmt14",
-    files: Annotated[list[str], typer.Option(help="Pattern of files, in which {split} is replaced.")] = _DEFAULT_FILES,
+    files: Annotated[list[str], typer.Option(help="Pattern of files with {split}; repeatable.")] = _DEFAULT_FILES,
     split: Annotated[list[str], typer.Option(help="Split to read; repeatable, in order.")] = _DEFAULT_SPLITS,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: main.")] = None,
     *,

@@ -29,22 +29,25 @@ class Settings:
     """
 
     workers: Annotated[
-        int | None, _option("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none.")
+        int | None,
+        _option("--workers", "--cpu-threads", min=0, metavar="N", help="Workers; 0 uses none. Default of run: 2."),
     ] = None
-    engine: Annotated[Literal["local", "ray"] | None, _option(help="Workers of this machine, or of Ray.")] = None
-    log_every: Annotated[int | None, _option(min=1, metavar="N", help="Seconds between progress lines.")] = None
+    engine: Annotated[Literal["local", "ray"] | None, _option(help="Run workers on this machine, or on Ray.")] = None
+    log_every: Annotated[int | None, _option(min=1, metavar="N", help="Log interval in s. Default of run: 10.")] = None
     verbose: Annotated[bool, _option("--verbose", help="Print debug logs, digests and passed checks.")] = False
-    memory_mib: Annotated[int | None, _option(min=1, metavar="N", help="MiB for deduplication; the rest spills.")] = (
+    memory_mib: Annotated[int | None, _option(min=1, metavar="N", help="MiB for deduplication. Default: 2048.")] = None
+    keep_work: Annotated[bool, _option("--keep-work", help="Keep work files, which the next version reuses.")] = False
+    faiss_gpu: Annotated[int | None, _option(min=0, metavar="N", help="Number of the GPU for faiss. Default: 0.")] = (
         None
     )
-    keep_work: Annotated[bool, _option("--keep-work", help="Keep finished tasks for the next version.")] = False
-    faiss_gpu: Annotated[int | None, _option(min=0, metavar="N", help="GPU for faiss; default: the first.")] = None
-    launcher: Annotated[Literal["local", "modal"] | None, _option(help="Score shards here, or on Modal.")] = None
+    launcher: Annotated[Literal["local", "modal"] | None, _option(help="Run scoring on this machine, or on Modal.")] = (
+        None
+    )
     modal_cost_limit: Annotated[
-        float | None, _option("--cost-limit", min=0, metavar="USD", help="Cost limit per command on Modal.")
+        float | None, _option("--cost-limit", min=0, metavar="USD", help="Maximum cost of a command on Modal.")
     ] = None
     modal_split_cost_limit: Annotated[
-        float | None, _option("--split-cost-limit", min=0, metavar="USD", help="Cost limit per split on Modal.")
+        float | None, _option("--split-cost-limit", min=0, metavar="USD", help="Maximum cost of a split on Modal.")
     ] = None
 
 

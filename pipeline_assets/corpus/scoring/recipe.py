@@ -36,9 +36,9 @@ class ScoringRecipe(RecipeSection):
     """
 
     OMITTABLE_KEYS = frozenset({"token_nll"})
-    device: Annotated[Device, Option("Device that runs the model.", default=None)] = "cpu"
+    device: Annotated[Device, Option("Device: cpu or cuda. Default: cuda if there is a GPU.", default=None)] = "cpu"
     dtype: Annotated[Dtype | None, Option("Dtype; float32 on CPU, bfloat16 on GPU.")] = None
-    attention: Annotated[str | None, Option("Attention of transformers, such as sdpa.")] = None
+    attention: Annotated[str | None, Option("Attention of transformers, such as sdpa. Default: packed rows.")] = None
     spreads: Annotated[bool, Option("Spread one model over all GPUs.")] = False
     dequantise: Annotated[bool, Option("Expand quantised weights, which needs more memory.")] = False
     threads: int = pydantic.Field(1, ge=1)
