@@ -86,8 +86,13 @@ def test_other_filters_of_the_same_documents_are_listed_with_their_effects(
         "filters.length.max_characters: added 140",
         "filters.length.min_words: removed 5",
     ]
-    assert "made from" not in result.stdout
+    assert "inputs" not in result.stdout
     counts = {row["name"].removeprefix("ledger."): (row["a"], row["b"]) for row in counted}
+    equal = [row for row in counted if row["a"] == row["b"] and row["name"] != "ledger.in"]
+    _, *shown, last = lines_between(result, "counts")
+    assert ["rows", "read", "40", "40"] in [line.split() for line in shown]
+    assert len(shown) == len(counted) - len(equal)
+    assert last == f"{len(equal)} equal counts; --json gives all"
     assert (counts["in"], counts["dropped.refused_licence"]) == ((40, 40), (1, 1))
     assert counts["dropped.many_characters"] == (0, len(dropped))
     first = ", ".join(f"note-{number}" for number in dropped[:5])
@@ -132,7 +137,7 @@ def test_changed_source_is_compared_by_documents_and_files(
     files = corpusmill("diff", *folders["raw"])
 
     assert "recipe" not in documents.stdout.splitlines()
-    assert lines_between(documents, "made from")[0].startswith("stage_a/raw/notes: sha256:")
+    assert lines_between(documents, "inputs")[0].startswith("stage_a/raw/notes: sha256:")
     assert lines_between(documents, "documents") == [
         "1 document only in A: note-39",
         "1 document only in B: note-new",

@@ -109,7 +109,7 @@ def test_a_failed_search_names_the_searched_root(corpusmill: Corpusmill, root: P
     unknown, empty = corpusmill("why", "no such words", "--data", root), corpusmill("why", "x", "--data", tmp_path)
 
     assert (unknown.returncode, unknown.stdout) == (1, "")
-    assert unknown.stderr == f"'no such words' is not an id, a file or a text in the corpora of {root} (2)\n"
+    assert unknown.stderr == f"'no such words' is not an id, a file or a text in any corpus of {root} (2 searched)\n"
     assert empty.stderr == f"'x' is not an id, a file or a text in {tmp_path}, which has no corpus yet\n"
 
 

@@ -103,7 +103,7 @@ def _find_exports(stores: RowStores, digests: Collection[str]) -> Iterator[Remna
             is_source = not source_folders.isdisjoint((folder, *folder.parents))
             yield Remnant(folder, "an export or copy of an artifact", folder, is_manual=is_source)
         elif manifest.digest not in lineage and not all(digest in lineage for digest in compared):
-            yield Remnant(folder, "an export or copy of an artifact that is missing here", is_manual=True)
+            yield Remnant(folder, "an export or copy of an artifact that the data root lacks", is_manual=True)
 
 
 def _sealed_outside_areas(root: Path) -> Iterator[tuple[Path, Manifest]]:

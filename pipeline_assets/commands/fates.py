@@ -68,7 +68,7 @@ def why(
         return True
     if not found and not as_json:
         corpora = len([*stores.source_row_stores()])
-        where = f"the corpora of {data} ({corpora:,})" if corpora else f"{data}, which has no corpus yet"
+        where = f"any corpus of {data} ({corpora:,} searched)" if corpora else f"{data}, which has no corpus yet"
         listed = "; it is on the removal list" if read_removals(data).matches_value("id", doc_id) else ""
         terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}{listed}", err=True)
     rows = found[:_MAX_LISTED_ROWS]

@@ -19,13 +19,14 @@ from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 
 if TYPE_CHECKING:
-    from pipeline_assets.build.rows.comparison import Comparison, DocumentChanges
+    from pipeline_assets.build.rows.comparison import Comparison, CountChange, DocumentChanges
     from pipeline_assets.trust.differences import FileFinding, StepOutcome
     from pipeline_assets.trust.rebuild import RebuildResult
 
 _MAX_SHOWN_LINES = 10
 _MAX_SHOWN_FILES = 3
 _INDENT = "  "
+_CHANGE_TITLES = {"made_by": "stage and tokenizer", "made_from": "inputs"}
 _LEDGER_COUNTS = {"in": "rows read", "out": "documents kept", "merged": "merged into another row's document"}
 
 
@@ -186,15 +187,23 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
         return
     yield "different"
     for part, lines in comparison.changes.items():
-        yield from _titled_lines(part.replace("_", " "), _first_lines(lines))
-    cells = [("", "A", "B", "change")]
-    for count in comparison.counts:
-        change = "" if count.is_equal else _format_figure(count.delta, "+")
-        cells.append((_describe_count(count.name), _format_figure(count.a), _format_figure(count.b), change))
-    yield from _titled_lines("counts", terminal.align(cells, number_columns=(1, 2, 3)))
+        yield from _titled_lines(_CHANGE_TITLES.get(part, part.replace("_", " ")), _first_lines(lines))
+    yield from _titled_lines("counts", _count_lines(comparison.counts))
     for changes in comparison.document_changes:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
         yield from _titled_lines(title, [*_document_lines(changes)])
+
+
+def _count_lines(counts: "Sequence[CountChange]") -> list[str]:
+    """Return a table of the rows read and of all counts that differ, then the number of the others."""
+    shown = [count for count in counts if not count.is_equal or count.name == "ledger.in"]
+    cells = [("", "A", "B", "change")]
+    for count in shown:
+        change = "" if count.is_equal else _format_figure(count.delta, "+")
+        cells.append((_describe_count(count.name), _format_figure(count.a), _format_figure(count.b), change))
+    others = len(counts) - len(shown)
+    more = [f"{terminal.pluralize(others, 'equal count')}; --json gives all"] if others else []
+    return [*(terminal.align(cells, number_columns=(1, 2, 3)) if shown else ()), *more]
 
 
 def _titled_lines(title: str, lines: Sequence[str]) -> Iterator[str]:

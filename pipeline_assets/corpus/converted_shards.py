@@ -121,7 +121,7 @@ def finalize_shards(
     ]
     work = functools.partial(finalize_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
     settings = limit_workers(staging, settings, [shard.documents_file.bytes for shard in shards])
-    receipts = run_stage("publish", work, shards, staging, settings) if shards else ()
+    receipts = run_stage("unique_ids", work, shards, staging, settings) if shards else ()
     rewritten = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
     return [
         rewritten.get(name)

@@ -145,7 +145,7 @@ def test_clean_names_exports_of_artifacts_that_the_root_lacks(tmp_path: Path) ->
     answer = run_forget(root, clean=True, apply=True)
 
     folders = {item["folder"]: item["reason"] for item in answer["remnants"] if item["is_manual"]}
-    assert folders[str(root / "exports/other")] == "an export or copy of an artifact that is missing here"
+    assert folders[str(root / "exports/other")] == "an export or copy of an artifact that the data root lacks"
     assert (root / "exports/other").exists()
 
 

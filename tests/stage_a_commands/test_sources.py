@@ -38,7 +38,7 @@ def test_unknown_filter_file_and_unknown_id_are_reported(
     unknown = corpusmill("stage-a", "why", "nobody", "--data", "out", cwd=work)
 
     assert unknown.returncode == 1
-    assert unknown.stderr.startswith("'nobody' is not an id, a file or a text in the corpora of out (")
+    assert unknown.stderr.startswith("'nobody' is not an id, a file or a text in any corpus of out (")
     assert wrong("filter", "--filters", "non.yaml", "--out-dir", "out") == (
         2,
         "non.yaml: filter file not found; the folder has web.yaml",

@@ -44,7 +44,7 @@ class OpenedArtifact:
     def __repr__(self) -> str:
         counts = self.manifest.identity.counts
         sizes = [f"{counts[name]:,} {name}" for name in ("documents", "tokens") if isinstance(counts.get(name), int)]
-        return f"<{self.manifest.kind} {self.folder} {', '.join(sizes)}>"
+        return f"<{' '.join([self.manifest.kind, str(self.folder), ', '.join(sizes)]).rstrip()}>"
 
     def _repr_html_(self) -> str:
         identity = self.manifest.identity

@@ -42,8 +42,8 @@ def test_only_shards_with_repeats_are_rewritten(ingest: Ingest, caplog: pytest.L
         snapshot = ingest({"x.parquet": table}, rows_per_group=2, shard_text_bytes=1)
 
     assert [file.rows for file in snapshot.manifest.identity.files] == [2, 1, 1]
-    [line] = [message for message in caplog.messages if message.startswith("publish")]
-    assert line.startswith("publish: 1/1 shards; 1 documents, ")
+    [line] = [message for message in caplog.messages if message.startswith("unique_ids")]
+    assert line.startswith("unique_ids: 1/1 shards; 1 documents, ")
 
 
 def test_ids_of_dropped_and_rejected_rows_remain_usable(ingest: Ingest, read_docs: Read) -> None:
