@@ -268,7 +268,9 @@ def test_notebook_shows_an_artifact_and_a_trace_as_tables_without_markup(demo_ro
 
     table, traced = train._repr_html_(), train.trace(token=9)
     assert "<th>healing/megatron_split</th>" in table and train.manifest.digest in table
-    assert f"<td>{traced[0].text.source.rows[0]}</td>" in traced._repr_html_()
+    text = traced[0].text
+    assert f"<td>{text.source.rows[0]}</td>" in traced._repr_html_()
+    assert repr(traced).startswith(f"{text.source.rows[0]}  {text.source.license_tag}  ") and "\n" not in repr(traced)
     assert "<script>" not in html_table([hostile], [[hostile]])
     assert "<script>" not in plot_column(hostile, [pa.chunked_array([[hostile]])])._repr_html_()
 

@@ -1,12 +1,9 @@
-"""Format of help texts: examples that can be pasted, and types of options as text."""
+"""Format of help texts: examples that can be pasted, and names of value types."""
 
 import inspect
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from typer.core import TyperGroup, TyperOption
-
-if TYPE_CHECKING:
-    from typer._click import HelpFormatter
 
 _EXAMPLE = "Example: "
 
@@ -18,7 +15,7 @@ class CommandGroup(TyperGroup):
         write_epilog(formatter, self.epilog)
 
 
-def write_epilog(formatter: "HelpFormatter", epilog: str | None) -> None:
+def write_epilog(formatter: Any, epilog: str | None) -> None:
     """Write the end of a help text, with its example in one line of any length.
 
     A wrapped command cannot be pasted, in particular not if it is broken at the hyphen of an option.

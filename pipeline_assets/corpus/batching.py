@@ -84,14 +84,26 @@ def loader(
 ) -> RankLoader[tuple[torch.Tensor, ...]]:
     """Create a loader of one rank's batches from a packed set or a mixture.
 
-    A batch has the parts of a `TokenRows` item, each stacked over `batch` rows. Seed and epoch determine the order of a
-    packed set; the order of a mixture is fixed. All ranks have the same number of batches, and at each step their
-    batches have the same number of rows. No row is in two batches of an epoch. The last rows are skipped if they cannot
-    be divided evenly among the ranks; rank 0 logs the skipped rows. `padding` changes this: no row is skipped, and the
-    first rows are repeated at the end of the epoch.
+    Seed and epoch determine the order of a packed set; the order of a mixture is fixed. All ranks have the same number
+    of batches, and at each step their batches have the same number of rows. No row is in two batches of an epoch.
 
-    `rank` is in 0..`ranks` - 1. To resume an interrupted run, the first epoch skips its first `step` batches. `workers`
-    processes read ahead. `drop_last` also skips a last batch that is not full.
+    Args:
+        folder: Folder of a packed set, or an open mixture.
+        batch: Rows per batch and rank.
+        seed: Random seed of the order, >= 0.
+        epoch: Number of the first epoch, from 0.
+        rank: Number of this process, in 0..`ranks` - 1.
+        ranks: Number of training processes.
+        step: Number of batches that the first epoch skips, to resume an interrupted run.
+        workers: Processes that read ahead; 0 reads in this process.
+        drop_last: Whether to skip a last batch that is not full.
+        padding: Whether to repeat the first rows at the end of an epoch if the rows cannot be divided evenly among the
+            ranks. Otherwise the last rows are skipped, and rank 0 logs them.
+
+    Returns:
+        An iterable of (tokens, documents, row numbers) for a packed set, and of (tokens, positions) for a mixture.
+        `tokens` is int64 (batch, seq_len). `documents` has the number of each token's document in its row, int32
+        (batch, seq_len), -1 for padding. Row numbers and positions are int64 (batch,).
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.
@@ -130,7 +142,8 @@ def attention_mask(documents: torch.Tensor) -> torch.Tensor:
 def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
     """Return the token that follows each token in its document; -100 if none follows.
 
-    Losses ignore -100. Arguments and result have the shape (batch, seq_len); see `TokenRows`.
+    The losses of torch ignore -100. `tokens` and `documents` come from a batch of `loader`; the result is int64
+    (batch, seq_len).
     """
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED_LABEL), (0, 1), value=_IGNORED_LABEL)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.trace import TracedRow
 from pipeline_assets.corpus.plots import HistogramBar, length_bars, text_plot
-from pipeline_assets.spine.visible import VISIBLE_TABLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE, to_one_line
 
 _MAX_BARS, _MAX_VALUE_CHARACTERS = 20, 64  # values with more characters are counted by length
 _MAX_DISTINCT_VALUES = 1 << 20  # values that are counted, in about 150 MiB; a column of more has ids, not categories
@@ -20,12 +20,18 @@ _BAR_HEIGHT_PX, _NARROW_BAR_PX, _WIDE_BAR_PX = 120, 34, 130  # wide bars have ro
 
 
 class Traces(list[TracedRow]):
-    """Rows traced to their sources; notebooks show them as a table."""
+    """Rows traced to their sources: a table in a notebook, and a line per source row elsewhere."""
+
+    def __repr__(self) -> str:
+        rows = [f"{row}  {licence}  {excerpt}" for row, _, licence, excerpt in self._source_rows()]
+        return "\n".join(map(to_one_line, rows)) or "no rows"
 
     def _repr_html_(self) -> str:
+        return html_table(["source row", "digest of the file", "licence", "text"], self._source_rows())
+
+    def _source_rows(self) -> list[tuple[str, str, str, str]]:
         texts = [(row, traced.text) for traced in self for row in traced.text.source.rows]
-        rows = [[str(row), text.source.digest, text.source.license_tag, text.excerpt] for row, text in texts]
-        return html_table(["source row", "digest of the file", "licence", "text"], rows)
+        return [(str(row), text.source.digest, text.source.license_tag, text.excerpt) for row, text in texts]
 
 
 @dataclass(frozen=True)
