@@ -1,4 +1,4 @@
-"""Benchmark of normalising raw Nemotron rows: whole sealed builds.
+"""Benchmark of normalizing raw Nemotron rows: whole sealed builds.
 
     CORPUSMILL_TEST_SAMPLES=FOLDER python benchmarks/nemotron_split.py --rows 100000 --runs 3
 
@@ -124,7 +124,7 @@ def speeds(kind: str, folder: Path, decoder: str, splits: list[Split], runs: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Files of raw Nemotron rows → sealed normalised rows")
+    parser = argparse.ArgumentParser(description="Files of raw Nemotron rows → sealed normalized rows")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--input", type=Path, help="folder of the rows; they are written if missing, and kept")

@@ -31,7 +31,7 @@ from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, DEDUPLICATED
 SPLIT = DEDUPLICATED.target("benchmark", {}, partition="made/train")
 POOLS = CANDIDATE_POOLS.target("benchmark", {"pools": PoolsRecipe().content()}, [SPLIT], partition="made")
 TARGETS = ("Instruction following", "chat", "structured outputs")
-_GROUP_BYTES = 8 << 20  # of text, the row groups of normalising
+_GROUP_BYTES = 8 << 20  # of text, the row groups of normalizing
 _PASSAGE_CHARACTERS = 400
 
 
@@ -39,7 +39,7 @@ def write_rows(folder: Path, rows: int, characters: int, file_bytes: int = 128 <
     """Seal rows of a split in place of the deduplicated ones.
 
     Each row has shuffled passages of the demo corpus, `characters` on average, and metadata by which the default rules
-    select two pools per row. A file has `file_bytes` of text, by default as many as normalising writes.
+    select two pools per row. A file has `file_bytes` of text, by default as many as normalizing writes.
     """
     write_pages(folder / "source")
     corpus = "\n".join(pq.ParquetDataset(folder / "source" / "data").read(["text"])["text"].to_pylist())

@@ -27,7 +27,7 @@ COMMAND_TAG = "corpusmill/command"  # tag with the id of the command that built 
 OUTDATED = "outdated"  # equals no code version, so that Dagster shows the artifact as stale
 SAMPLE_KEY = "sample"  # metadata of a check that read a sample of the files after the build
 _MAX_RECORDS_PER_QUERY = 500
-_NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # values of a Dagster run for an input that was never materialised
+_NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # values of a Dagster run for an input that was never materialized
 REPLACE_SETTING = "`replace: true` of the resource `store` in the launchpad"
 _MAX_REPORTED_PARTITIONS = 50  # partitions of an asset in the description of a check
 

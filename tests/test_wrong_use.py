@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("pin any/thing", 1, "cannot be reached"),
         ("stage-a hf-stream --source any/thing --out-dir d", 1, "cannot be reached"),
         (f"{WIKIPEDIA} --dump-date 2026-11-01 --license mit --out-dir d", 2, "--dump-date excludes --license"),
-        ("stage-a filter --filters none.yaml --out-dir empty", 2, "normalise a source first"),
+        ("stage-a filter --filters none.yaml --out-dir empty", 2, "normalize a source first"),
         ("stage-a report --input none --out out/report", 2, "no sealed source matches"),
         ("stage-a why id --data none", 2, "folder not found"),
         (f"{PACK} none.yaml --input empty", 2, "manifest not found"),

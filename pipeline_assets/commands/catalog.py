@@ -54,11 +54,11 @@ COMMANDS = {
     "commands.stage_a": {
         "stage-a hf-configs": "List a dataset's configs by language and script, matched exactly.",
         "stage-a hf-stream": "Read samples of hub datasets, each at one commit.",
-        "stage-a ingest-manifest": "Normalise every source of a recipe.",
+        "stage-a ingest-manifest": "Normalize every source of a recipe.",
         "stage-a ingest-wikipedia": "Read the output of wikiextractor: <doc> elements or JSON lines.",
         "stage-a ingest-stackexchange": "Read Posts.xml files or .7z dumps; each site is one source.",
         "stage-a normalize": "Read local files of rows or texts, compressed or not.",
-        "stage-a filter": "Filter the normalised sources in --out-dir.",
+        "stage-a filter": "Filter the normalized sources in --out-dir.",
     },
     "commands.corpora": {
         "stage-a dedup": "Drop duplicates; by default, keep the first in the order of sources.",

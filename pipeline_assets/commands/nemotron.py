@@ -1,4 +1,4 @@
-"""The commands of `nemotron` that describe, normalise and pool rows."""
+"""The commands of `nemotron` that describe, normalize and pool rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -75,7 +75,7 @@ def normalize(
 
 
 def pools(
-    in_dir: Annotated[Path, typer.Option("--in-dir", help="Folder of normalised rows, or a parent folder.")],
+    in_dir: Annotated[Path, typer.Option("--in-dir", help="Folder of normalized rows, or a parent folder.")],
     options: BuildOptions,
 ) -> None:
     """Build pools from sealed rows, deduplicating them first if needed.
@@ -169,7 +169,7 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Return (deduplicated splits, other normalised splits) below a folder.
+    """Return (deduplicated splits, other normalized splits) below a folder.
 
     For a folder in hub layout, return the splits from which it was built. Raise UsageError if no rows are sealed.
     """

@@ -86,7 +86,7 @@ def _find_publishable(folder: Path) -> Path:
     used = {entry["digest"] for manifest in manifests.values() for entry in manifest.identity.upstream}
     last = [path for path, manifest in manifests.items() if manifest.digest not in used]
     if not last:
-        raise UsageError("no sealed rows to publish found", folder, "choose a folder of pools or normalised rows")
+        raise UsageError("no sealed rows to publish found", folder, "choose a folder of pools or normalized rows")
     if len(last) > 1:
         names = ", ".join(map(str, last[:_MAX_LISTED]))
         raise UsageError(f"expected one folder to publish, got {len(last)}: {names}", folder, "pass one of them")

@@ -1,4 +1,4 @@
-"""The commands of `stage-a` that read, normalise and filter sources."""
+"""The commands of `stage-a` that read, normalize and filter sources."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -119,7 +119,7 @@ def _resolve_short_name(name: str, option: str) -> tuple[str, str]:
 def ingest_manifest(
     manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")], options: BuildOptions
 ) -> None:
-    """Normalise every source of a recipe.
+    """Normalize every source of a recipe.
 
     Example: corpusmill stage-a ingest-manifest --manifest stage_a_v1 --out-dir out
     """
@@ -187,7 +187,7 @@ def normalize(
 
 
 def _print_normalized(source: Artifact, section: RecipeContent) -> None:
-    """Print the summary lines of a source that is already normalised.
+    """Print the summary lines of a source that is already normalized.
 
     Raise UsageError if --domain or --license in `section` contradicts the recipe of `source`.
     """
@@ -196,7 +196,7 @@ def _print_normalized(source: Artifact, section: RecipeContent) -> None:
         if section[key] not in (recipe.get(key), UNKNOWN):
             what = f"the documents are sealed with {recipe.get(key)!r}, got {section[key]!r}"
             raise UsageError(what, option, f"pass {option} {recipe.get(key)}, or another name as --source")
-    print_lines([f"{source.folder} is normalised already"], err=True)
+    print_lines([f"{source.folder} is normalized already"], err=True)
     print_lines(_source_lines(source))
 
 
@@ -206,15 +206,15 @@ def filter(
     options: BuildOptions,
     source: Annotated[list[str] | None, typer.Option(help="Filter only this source; repeatable.")] = None,
 ) -> None:
-    """Filter the normalised sources in --out-dir.
+    """Filter the normalized sources in --out-dir.
 
     Example: corpusmill stage-a filter --filters web.yaml --out-dir out
     """
     normalized = options.out_dir / NORMALIZED_DIR
     names = sorted(path.parent.name for path in normalized.glob(f"[!.]*/{MANIFEST_FILE}"))  # without leftovers
     if not names:
-        fix = "normalise a source first, with the same --out-dir: see corpusmill stage-a --help"
-        raise UsageError("no normalised sources found", normalized, fix)
+        fix = "normalize a source first, with the same --out-dir: see corpusmill stage-a --help"
+        raise UsageError("no normalized sources found", normalized, fix)
     content = read_yaml(filters, "filter file")
     FilterRecipe.from_mapping(content, filters)
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or names]

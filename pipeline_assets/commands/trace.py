@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def trace(
     folder: Annotated[Path | None, typer.Argument(help="Folder of a split, packed set, corpus or rows.")] = None,
     token: Annotated[int | None, typer.Option(help="Position in tokens.bin or input_ids.mmap, from 0.")] = None,
-    doc_id: Annotated[str | None, typer.Option(help="Id of a document or normalised row.")] = None,
+    doc_id: Annotated[str | None, typer.Option(help="Id of a document or normalized row.")] = None,
     row: Annotated[int | None, typer.Option(help="Sequence, row or document number, from 0.")] = None,
     source: Annotated[str | None, typer.Option(help="[REPO@COMMIT:]PATH#ROW or PATH:LINE, without FOLDER.")] = None,
     record: Annotated[

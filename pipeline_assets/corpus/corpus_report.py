@@ -147,7 +147,7 @@ def _profile_sources(
         for number, (artifacts, shard) in enumerate(owners)
     ]
     file = None if tokenizer is None else TokenizerFile(tokenizer, settings.vocabulary)
-    writes_ids = len(sources) > 1  # a source's own ids are unique since it was normalised
+    writes_ids = len(sources) > 1  # a source's own ids are unique since it was normalized
     work = functools.partial(profile_shard, tokenizer=file, writes_ids=writes_ids)
     warm_up: WarmUp = no_warm_up if file is None else functools.partial(warm_up_tokenizer, file, 0)
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])

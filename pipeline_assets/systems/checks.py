@@ -80,7 +80,7 @@ def _open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root
 
 
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that the metadata of normalised rows matches the counts in the inventory."""
+    """Check that the metadata of normalized rows matches the counts in the inventory."""
     upstream = shards.manifest.identity.upstream
     inventories = [_open_derived_from(inventory, upstream, root) for inventory in target.checked_against]
     return compare_coverage(shards, inventories)

@@ -139,7 +139,7 @@ def external_pools(section: SealedPools) -> Target:
 def deduplicated_targets(
     name: str, rows: Sequence[Target], rules: sections.DeduplicateRecipe, decontamination: DecontaminationSection | None
 ) -> list[Target]:
-    """Return a target of deduplicated rows for each split of normalised rows.
+    """Return a target of deduplicated rows for each split of normalized rows.
 
     `decontamination` drops rows whose prompts contain an item of an evaluation set; None skips this step.
     """
@@ -382,7 +382,7 @@ HF_LAYOUT = Kind(
     "nemotron/hf_layout",
     HF_LAYOUT_STAGE,
     file_builder(_lay_out),
-    "Normalised rows of a dataset with a card, in the folder layout of a hub dataset. Requires all its splits.",
+    "Normalized rows of a dataset with a card, in the folder layout of a hub dataset. Requires all its splits.",
     formats=frozenset({"parquet"}),
     labels=(CARD_FILE,),
     row_store_class=conversations.LayoutRows,

@@ -87,7 +87,7 @@ def decoder(root: Path) -> Callable[[list[int]], str]:
 
 
 def sources(folder: Path, *names: str, **changes: Any) -> Recipe:
-    """Return a recipe that normalises sources of 60 notes, each in several shards."""
+    """Return a recipe that normalizes sources of 60 notes, each in several shards."""
     sections = [
         local_source(folder, name, [{**row, "text": f"{name} {row['text']}"} for row in rows(60)]) for name in names
     ]
@@ -95,7 +95,7 @@ def sources(folder: Path, *names: str, **changes: Any) -> Recipe:
 
 
 def built_sources(folder: Path, *names: str, **settings: Any) -> tuple[Path, Recipe]:
-    """Build normalised sources; return the data root and their recipe."""
+    """Build normalized sources; return the data root and their recipe."""
     root, recipe = folder / "data", sources(folder / "in", *names)
     build(recipe, run_in(root, **settings))
     return root, recipe

@@ -84,7 +84,7 @@ def normalised(*rows: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin
 def build_split(
     root: Path, files: Sequence[SourceFile], rules: RowsRecipe = SETTINGS, engine: RunSettings = INLINE
 ) -> Artifact:
-    """Build the normalised rows of a split in a data root."""
+    """Build the normalized rows of a split in a data root."""
     target = Target(unknown_kind("nemotron/normalized_shards", NORMALISE_STAGE), "rows", Path("rows"), {})
     return build_target(
         target, root, lambda building: normalise_split(building, files, ORIGIN, rules, engine), False, {}

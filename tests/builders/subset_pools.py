@@ -27,7 +27,7 @@ HARD = "is <|endoftext|> café 東京 \u088f 🎉?"  # characters that encoders 
 
 
 def talk(name: str, answer: str = "four", **columns: Any) -> Row:
-    """Build a normalised row: question, reasoning, call and answer."""
+    """Build a normalized row: question, reasoning, call and answer."""
     tool = {"role": "tool", "tool_call_id": "call_0", "content": "4"}
     call = {**called('{"word": "2 + 2"}'), "reasoning_content": f"think of {answer}"}
     rows = normalised({"uuid": name, "messages": [{"role": "user", "content": "2 + 2?"}, call, tool,

@@ -43,7 +43,7 @@ def build_step(recipe: StageARecipe, root: Path, step: str, settings: RunSetting
 
 
 def build_both(folder: Path, root: Path, filters: Mapping[str, Any], settings: RunSettings = INLINE) -> list[Artifact]:
-    """Build the normalised and the filtered notes."""
+    """Build the normalized and the filtered notes."""
     recipe = write_notes(folder, filters)
     return [build_step(recipe, root, step, settings) for step in ("raw", "normalized", "filtered")][1:]
 

@@ -1,4 +1,4 @@
-"""The check of normalised rows against the inventory of their split."""
+"""The check of normalized rows against the inventory of their split."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ MESSAGES = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "conten
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Target:
-    """Normalised rows, built after the inventory of their split."""
+    """Normalized rows, built after the inventory of their split."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train.jsonl").write_text(json.dumps({"messages": MESSAGES, "uuid": "a"}) + "\n")
     dataset = {"dataset": "mine", "path": "mine", "splits": ["train"], "domain": "chat_if"}

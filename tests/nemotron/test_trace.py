@@ -1,4 +1,4 @@
-"""Every normalised row is traced to its input line."""
+"""Every normalized row is traced to its input line."""
 
 import functools
 from pathlib import Path

@@ -56,7 +56,7 @@ def test_streamed_source_is_normalised_into_the_same_folder(
 
     done = corpusmill(*words, "web", env=env)
     assert done.returncode == 0, done.stderr
-    assert "fineweb-edu is normalised already" in done.stderr and done.stdout == streamed.stdout
+    assert "fineweb-edu is normalized already" in done.stderr and done.stdout == streamed.stdout
     other = corpusmill(*words, "books", env=env)
     assert other.returncode == 2 and "--domain: the documents are sealed with 'web', got 'books'" in other.stderr
 

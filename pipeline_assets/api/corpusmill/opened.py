@@ -87,7 +87,7 @@ class OpenedArtifact:
         """
         with self._open_rows() as rows:
             if not isinstance(rows, DocumentRows):
-                fix = "open a normalised, filtered, deduplicated or decontaminated corpus"
+                fix = "open a normalized, filtered, deduplicated or decontaminated corpus"
                 raise UsageError(f"expected a corpus of documents, got {self.manifest.kind}", self.folder, fix)
             yield from rows.documents()
 

@@ -1,4 +1,4 @@
-"""Rows of normalised conversations and of their prompts."""
+"""Rows of normalized conversations and of their prompts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -50,7 +50,7 @@ def _split_of_file(path: str) -> str:
 
 
 def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
-    """Find a normalised row's fate in `store` by its source row; None if not found."""
+    """Find a normalized row's fate in `store` by its source row; None if not found."""
     if not isinstance(part.record, Mapping):
         return None
     source_place = part.record["source_file"], part.record["source_row"]
@@ -62,7 +62,7 @@ def _fate_by_source_row(store: FileRows, part: Part) -> Fate | None:
 
 
 class ConversationRows(FileRows):
-    """Normalised rows of one split."""
+    """Normalized rows of one split."""
 
     display_names = _display_names("rows", "rows")
     schema = _SCHEMA
@@ -122,7 +122,7 @@ class KeptConversations(ConversationRows):
 
 
 class LayoutRows(ConversationRows):
-    """Normalised rows of all splits of a dataset, in the layout of a hub dataset."""
+    """Normalized rows of all splits of a dataset, in the layout of a hub dataset."""
 
     display_names = _display_names("laid out", "laid_out")
     reads_sources = False
@@ -232,7 +232,7 @@ def license_tag(part: Part) -> str:
 
 
 class _PromptDocuments(DocumentRows):
-    """Prompts as Documents with ids `SPLIT/ID`; `ID` is the id of the normalised row."""
+    """Prompts as Documents with ids `SPLIT/ID`; `ID` is the id of the normalized row."""
 
     def origin(self, part: Part) -> UpstreamRow:
         rows = ConversationRows(self.listing(part.source).corpus, self.lineage)

@@ -57,7 +57,7 @@ class DocumentRows(FileRows):
 
 
 class SourceRows(DocumentRows):
-    """Documents that were read from source files: a snapshot or a normalised source."""
+    """Documents that were read from source files: a snapshot or a normalized source."""
 
     reads_sources = True
 

@@ -14,7 +14,7 @@ from pipeline_assets.spine.rejects import Reject
 class Part:
     """Content of one document in a row: all of it, or some of its tokens."""
 
-    id: str  # of the document or of the normalised row
+    id: str  # of the document or of the normalized row
     source: str  # source or split that the document belongs to
     shard: str  # file with the text; for tokens, the text's file in the corpus
     shard_row: int  # number of the row in `shard`, from 0

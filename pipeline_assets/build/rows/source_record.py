@@ -57,7 +57,7 @@ def _find_record(file: SourceFile, position: int, is_line_number: bool = False) 
     The position is a row number, a byte offset or, if `is_line_number`, a number that counts nonblank lines from 0.
     """
     if detect_format(file.name) == "parquet":
-        # The values equal those of normalised rows, except that nulls in objects are kept.
+        # The values equal those of normalized rows, except that nulls in objects are kept.
         value = replace_non_finite(to_json_value(read_row(file.path, position)))
         return json.dumps(value, ensure_ascii=False).encode()
     records: Iterator[tuple[int, bytes]]

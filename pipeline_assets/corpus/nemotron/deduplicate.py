@@ -1,6 +1,6 @@
 """Stage `nemotron_deduplicated`: kept rows of a split.
 
-    data/<split>-00000-of-0000N.parquet   kept rows (`schema.SCHEMA`), one file for each file of normalised rows
+    data/<split>-00000-of-0000N.parquet   kept rows (`schema.SCHEMA`), one file for each file of normalized rows
     dropped.jsonl.zst                     dropped rows with reasons, including rows that the prompts stage dropped
 
 Near duplicates have similar prompts. They are tagged, or dropped if the recipe requests it. A row whose prompt contains
@@ -45,7 +45,7 @@ _SUMMED_COLUMNS = {"tokens": "stats_tokens", "completion_tokens": "stats_complet
 
 @dataclass(frozen=True)
 class _SplitShard:
-    """File of normalised rows, and work files with decisions of earlier stages."""
+    """File of normalized rows, and work files with decisions of earlier stages."""
 
     name: str
     path: str  # of the file in the artifact, and of its kept rows in the output

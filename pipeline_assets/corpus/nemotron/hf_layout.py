@@ -1,4 +1,4 @@
-"""Stage `nemotron_hf_layout`: a dataset's normalised rows as a hub folder.
+"""Stage `nemotron_hf_layout`: a dataset's normalized rows as a hub folder.
 
     data/<split>-00000-of-0000N.parquet   rows of every split
     <split>__tools_catalog.json           tool lists of the split

@@ -1,4 +1,4 @@
-"""Normalisation of a block of source rows into one schema."""
+"""Normalization of a block of source rows into one schema."""
 
 import hashlib
 import logging
@@ -71,7 +71,7 @@ def normalise_rows(
     encoder: Encoder,
     removals: Removals = NO_REMOVALS,
 ) -> NormalisedRows:
-    """Normalise the rows of a block independently of each other.
+    """Normalize the rows of a block independently of each other.
 
     `rows` has (position in the file, row) pairs. An unreadable row is a `Fault`; any other row maps columns to values.
     The caller must limit a block's size, because a column has at most 2 GiB. Rows in the list `removals` are dropped.

@@ -59,7 +59,7 @@ def normalise_shard(
     seed_prompts: Path | None = None,
     template_files: ChatTemplateFiles | None = None,
 ) -> Receipt:
-    """Normalise the rows of a shard of a split.
+    """Normalize the rows of a shard of a split.
 
     `seed_prompts` is the file that `write_seed_prompts` wrote; None without seed sets. `origin.file` and
     `origin.find_prompt` are ignored. With `template_files`, the tokenizer of the chat template encodes all rows.

@@ -1,4 +1,4 @@
-"""Stage `nemotron_normalise`: normalised rows of a split as Parquet files.
+"""Stage `nemotron_normalise`: normalized rows of a split as Parquet files.
 
     data/<split>-00000-of-0000N.parquet   rows, `schema.SCHEMA`, in source order
     <split>__tools_catalog.json           lists of tools by the id in `source_tools_id`
@@ -72,7 +72,7 @@ def normalise_split(
     seed_sets: Sequence[tuple[str, Sequence[SourceFile]]] = (),
     template_files: ChatTemplateFiles | None = None,
 ) -> BuildResult:
-    """Build the normalised rows of a split; `origin.file` is ignored.
+    """Build the normalized rows of a split; `origin.file` is ignored.
 
     Withheld prompts are restored from `seed_sets`, see `write_seed_prompts`. `template_files` has the files of the chat
     template in `rules`; None if `rules.template` is a Harmony template. If gigatoken and tiktoken disagree on a sampled
@@ -128,9 +128,9 @@ def _normalise_shards(
     warm_up: WarmUp,
     removals: Removals,
 ) -> list[Receipt]:
-    """Normalise shards, leaving out the rows that are on the removal list.
+    """Normalize shards, leaving out the rows that are on the removal list.
 
-    A shard with such rows is normalised twice: the first pass finds them, the second omits them.
+    A shard with such rows is normalized twice: the first pass finds them, the second omits them.
     """
     receipts = list(run_stage(stage, work, shards, staging, settings, warm_up))
     listed = [_has_listed_row(staging.path(receipt.files[0].path), removals) for receipt in receipts]

@@ -5,7 +5,7 @@
     dropped.jsonl.zst        dropped rows with reasons
 
 A row is dropped if `drop_reason` returns a reason, or if an earlier row, possibly of an earlier split, has the same
-text. The system message that normalisation adds is not compared.
+text. The system message that normalization adds is not compared.
 """
 
 import functools
@@ -55,13 +55,13 @@ class DropRecord(msgspec.Struct, frozen=True):
     reason: str
     detail: str
     id: str
-    shard: str  # path of the file of normalised rows
+    shard: str  # path of the file of normalized rows
     shard_row: int  # number of the row in that file
 
 
 @dataclass(frozen=True)
 class _PromptShard:
-    """File of normalised rows; the last two fields are set after `hash_texts`."""
+    """File of normalized rows; the last two fields are set after `hash_texts`."""
 
     name: str
     path: str
@@ -76,7 +76,7 @@ class PromptRules:
     """Rules that keep or drop rows."""
 
     split: str  # partition key, stored as the source of the Documents
-    system: prompt.SystemContent | None  # message that normalisation added to rendered conversations
+    system: prompt.SystemContent | None  # message that normalization added to rendered conversations
     min_completion_tokens: int
 
 

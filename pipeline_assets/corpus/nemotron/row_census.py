@@ -157,7 +157,7 @@ class RowCensus:
 
 
 def _try_standard_row(row: Row) -> Row:
-    """Return a row in standard form, or unchanged if normalisation would reject it."""
+    """Return a row in standard form, or unchanged if normalization would reject it."""
     with suppress(RowFault, RecursionError):
         return standard_row(row, Counter())
     return row

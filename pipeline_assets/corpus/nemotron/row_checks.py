@@ -1,4 +1,4 @@
-"""Checks of normalised rows and candidate pools, with a preview of inventories."""
+"""Checks of normalized rows and candidate pools, with a preview of inventories."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -120,7 +120,7 @@ def _parse_error(text: str, template: str | None, loss_rule: str | None) -> str 
         return str(refusal)
 
 
-# For each item of the inventory's coverage, the column that is not null in normalised rows with this item.
+# For each item of the inventory's coverage, the column that is not null in normalized rows with this item.
 COVERAGE_COLUMNS = {
     "licence": "meta_license",
     "correctness": "meta_correctness",
@@ -170,9 +170,9 @@ def tokens_round_trip(normalised_rows: Artifact) -> Verdict:
 
 
 def compare_coverage(normalised_rows: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
-    """Check that normalised rows have the metadata that the inventory counted.
+    """Check that normalized rows have the metadata that the inventory counted.
 
-    The number of values that a column lacks must not exceed the number of rows that normalisation dropped or rejected.
+    The number of values that a column lacks must not exceed the number of rows that normalization dropped or rejected.
     Samples are not compared. `inventories` is empty if the recipe builds no inventory. Otherwise, its only item is the
     inventory of the split, or None if the inventory is not built.
     """

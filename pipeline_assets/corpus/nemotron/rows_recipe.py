@@ -1,4 +1,4 @@
-"""Recipe section of normalised rows."""
+"""Recipe section of normalized rows."""
 
 import datetime
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Schema of normalised rows with a description of each column."""
+"""Schema of normalized rows with a description of each column."""
 
 from typing import Final
 

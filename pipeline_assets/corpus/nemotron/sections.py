@@ -39,7 +39,7 @@ class HubLayoutSection(RecipeSection):
 
 
 class DeduplicateRecipe(RecipeSection):
-    """Rules that drop normalised rows or tag them as duplicates.
+    """Rules that drop normalized rows or tag them as duplicates.
 
     Of near duplicates, the row with the highest correctness is kept; of several such rows, the first.
     """
@@ -97,11 +97,11 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         yield RecipeProblem(("sealed_pools",), "`sealed_pools` needs scores", "add `scoring`")
     has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
     if not has_rows and recipe.get("scan") is None and recipe.get("scoring") is None:
-        fix = "add `scan` for inventories, `rows` for normalised rows, `scoring` for scores of pools"
+        fix = "add `scan` for inventories, `rows` for normalized rows, `scoring` for scores of pools"
         yield RecipeProblem((), "the recipe requests no artifact", fix)
     for key in ("hf_layout", "deduplicate"):
         if recipe.get(key) is not None and not has_rows:
-            yield RecipeProblem((key,), f"`{key}` needs normalised rows", "add `rows`")
+            yield RecipeProblem((key,), f"`{key}` needs normalized rows", "add `rows`")
     for key in ("pools", "decontamination"):
         if recipe.get(key) is not None and recipe.get("deduplicate") is None:
             yield RecipeProblem((key,), f"`{key}` needs deduplicated rows", "add `deduplicate`, `{}` is enough")

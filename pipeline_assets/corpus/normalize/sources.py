@@ -32,7 +32,7 @@ from pipeline_assets.spine.sealed_folder import find_artifact_above
 from pipeline_assets.spine.section import RecipeSection
 
 _LICENCE_TEXTS = "licence_texts"
-_KEYS_WITHOUT_EFFECT = frozenset({"path", "filters"})  # on the rows of the normalised source
+_KEYS_WITHOUT_EFFECT = frozenset({"path", "filters"})  # on the rows of the normalized source
 Step = Literal["normalized", "filtered"]
 
 

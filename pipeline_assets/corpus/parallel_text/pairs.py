@@ -1,6 +1,6 @@
 """Sentence pairs: their canonical text, identity and filters.
 
-Texts are compared, measured and tokenised in canonical form: NFKC (Unicode Standard Annex 15) without surrounding
+Texts are compared, measured and tokenized in canonical form: NFKC (Unicode Standard Annex 15) without surrounding
 whitespace. Samples store the original texts.
 """
 

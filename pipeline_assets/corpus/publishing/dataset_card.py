@@ -98,7 +98,7 @@ def collect_splits_and_sources(artifacts: Iterable[Artifact]) -> tuple[list[Card
             raise InputError(what, where, "run `corpusmill verify`") from None
         if rows["dataset"].null_count:
             what = "rows do not name their dataset, so the terms of its readers are unknown"
-            raise UsageError(what, where, "publish an artifact of normalised rows")
+            raise UsageError(what, where, "publish an artifact of normalized rows")
         pattern = file_pattern(stored.path)
         config = match[1] or hub_metadata.DEFAULT_CONFIG
         split = splits.setdefault(pattern, CardSplit(config, match[2], pattern, schema))

@@ -92,7 +92,7 @@ class HubRepo:
         return f"{self.hub.client().address}/datasets/{self.name}"
 
     def check_token(self) -> list[str]:
-        """Return the names of the token's user and organisations.
+        """Return the names of the token's user and organizations.
 
         Raise RetryableError if the hub rejects the token, or if the token cannot write.
         """

@@ -178,7 +178,7 @@ def _cast_columns(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -
             table = table.set_column(index, target, table[name].cast(target.type))
         except pa.ArrowException as error:
             what = f"column {name} must be {target.type}, got {table[name].type} ({str(error)[:100]})"
-            raise InputError(what, split.name, "score rows that have the columns of normalised rows") from None
+            raise InputError(what, split.name, "score rows that have the columns of normalized rows") from None
     return table
 
 

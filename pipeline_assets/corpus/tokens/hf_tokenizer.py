@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TOKENIZER_FILE = "tokenizer.json"
 _FIX = "put the tokenizer.json there, or correct its path"
 _MAX_IDS = 2**31
-# Steps of a normaliser or pre-tokenizer that can remove characters other than spaces; one that replaces spaces cannot.
+# Steps of a normalizer or pre-tokenizer that can remove characters other than spaces; one that replaces spaces cannot.
 _TEXT_REMOVAL_PATTERN = re.compile(
     r'"(Removed|StripAccents|BertNormalizer|CharDelimiterSplit)"|"Replace", "pattern": (?!\{"String": " "\})'
 )

@@ -40,7 +40,7 @@ class LossCounter:
             known = ids[ids != self.unknown_id]
             characters, unknown, lost = _count_characters(text), len(ids) - len(known), 0
             if unknown or self.can_drop_text:
-                # Compatibility forms, since normalisation may compose and decompose characters.
+                # Compatibility forms, since normalization may compose and decompose characters.
                 whole, kept = (unicodedata.normalize("NFKC", form) for form in (text, self.decode(known.tolist())))
                 characters = _count_characters(whole)
                 lost = max(characters - _count_characters(kept), unknown)

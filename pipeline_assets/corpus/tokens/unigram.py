@@ -38,7 +38,7 @@ class UnigramRecipe(RecipeSection):
         vocab_size: Number of pieces, including those for unknown text, begin and end.
         character_coverage: Share of the sample's characters that the pieces cover; other characters are unknown.
         byte_fallback: Whether unknown characters are encoded as bytes; bytes use 256 of the pieces.
-        normalization: Normalisation before text is cut into pieces: `nfkc` applies NFKC; `nmt_nfkc`, SentencePiece's
+        normalization: Normalization before text is cut into pieces: `nfkc` applies NFKC; `nmt_nfkc`, SentencePiece's
             default, also turns line feeds and tabs into spaces; `identity` changes nothing.
         keeps_blanks: Whether all spaces are kept. If False, spaces at the ends of a text are stripped, and a run of
             spaces becomes one space.

@@ -1,4 +1,4 @@
-"""Export of normalised rows, pools and subsets as chat messages in Parquet files.
+"""Export of normalized rows, pools and subsets as chat messages in Parquet files.
 
 Each text becomes a list of messages (`to_chat_messages`); a developer message gets the role `system`. The column
 `tools` has the tools as JSON text. If no upstream artifact has the JSON, the column is null, and the tools remain in a
@@ -108,11 +108,11 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
     except Refusal:
         return None
     except ValueError as error:
-        raise InputError(str(error), f"{source.relative_path} row {row['id']}", "normalise the rows again") from None
+        raise InputError(str(error), f"{source.relative_path} row {row['id']}", "normalize the rows again") from None
     in_loss = frozenset(loss_message_indexes(parsed, mode))
     declared = tools.get(row["source_tools_id"] or "")
     if declared is None and row["source_tools_id"] is not None and not source.has_all_tools:
-        fix = "pull the normalised rows with --upstream, or pass their data root with --data"
+        fix = "pull the normalized rows with --upstream, or pass their data root with --data"
         raise InputError(f"the tools of row {row['id']} are not in the data root", source.relative_path, fix)
     own_system = next(iter(parsed.conversation), None) if row["template"] == Template.HARMONY_1 else None
     system = own_system.content if own_system is not None and own_system.role is Role.SYSTEM else None

@@ -1,4 +1,4 @@
-"""Normalised text: lower-case words of a regular expression, read from UTF-8."""
+"""Normalized text: lower-case words of a regular expression, read from UTF-8."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -21,7 +21,7 @@ NOON = datetime.datetime(2026, 11, 21, 12, 0, 0, 5)
 
 
 def normalised(folder: Path, columns: dict[str, Any], schema: pa.Schema | None = None) -> list[dict[str, Any]]:
-    """Normalise columns as the one Parquet file of a split; return its rows."""
+    """Normalize columns as the one Parquet file of a split; return its rows."""
     path = folder / "train.parquet"
     pq.write_table(pa.table(columns, schema), path)
     return normalised_file(folder, path)

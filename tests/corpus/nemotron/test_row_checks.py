@@ -1,4 +1,4 @@
-"""Checks of normalised rows find the faults that they are for."""
+"""Checks of normalized rows find the faults that they are for."""
 
 from dataclasses import replace
 

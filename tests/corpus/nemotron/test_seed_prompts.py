@@ -112,7 +112,7 @@ def chat(prompt: str | None, name: str = "2 + 2?") -> dict[str, Any]:
 
 
 def build_rows(root: Path, workers: int = 0, hub: HubFiles | None = None, **section: Any) -> Artifact:
-    """Build the normalised rows of four chats, two of them without their prompt."""
+    """Build the normalized rows of four chats, two of them without their prompt."""
     write_seeds(root / "chats" / "chat.jsonl", [chat("2 + 2?"), chat(None, "3 + 3?"), chat(""), chat(None, "lost")])
     dataset = {"dataset": "chats", "path": "chats", "splits": ["chat"], "domain": "chat_if", **section}
     content = {"system": "nemotron", "name": "mine", "rows": {"shard_bytes": 200}, "datasets": [dataset]}

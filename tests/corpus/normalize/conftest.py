@@ -14,7 +14,7 @@ from pipeline_assets.spine.staging import StagingView
 
 @pytest.fixture
 def normalized(tmp_path: Path) -> Callable[..., Artifact]:
-    """Return a function that rewrites a synthetic source and normalises it."""
+    """Return a function that rewrites a synthetic source and normalizes it."""
 
     def run(
         name: str,

@@ -26,7 +26,7 @@ ALL = {"columns": PLAIN, "rules": [], "language": None, "amount": {"files": 9}, 
 
 @pytest.fixture
 def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> Normalized:
-    """Return a function to publish and normalise tables with changed source keys."""
+    """Return a function to publish and normalize tables with changed source keys."""
 
     def run(tables: dict[str, pa.Table], engine: RunSettings | None = None, root: str = "data", **changes: object):
         recipe = recipe_with(tmp_path, only("pages", **(ALL | changes)), publish(tables))

@@ -92,7 +92,7 @@ def test_a_forked_process_has_its_own_connections() -> None:
     assert shared_client("http://hub.example", 60.0) is client
 
 
-def test_loopback_addresses_are_recognised() -> None:
+def test_loopback_addresses_are_recognized() -> None:
     loopback = ["http://127.0.0.1:1", "http://localhost", "http://[::1]:80", "https://127.1.2.3"]
     remote = ["http://127.0.0.1.example", "http://example/127.0.0.1", "http://localhost.example"]
 

@@ -14,7 +14,7 @@ from pipeline_assets.spine.engine import RunSettings
 
 @pytest.fixture
 def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> Normalize:
-    """Return a function that normalises published files; keywords change the section."""
+    """Return a function that normalizes published files; keywords change the section."""
 
     def run(
         published: Mapping[str, bytes], engine: RunSettings | None = None, root: str = "data", **changes: object

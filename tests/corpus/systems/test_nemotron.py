@@ -149,9 +149,9 @@ DEDUPLICATED: dict[str, Any] = {"rows": {}, "deduplicate": {}}
     ("content", "line"),
     [
         ({"scan": {"max_rows": 0}}, "`scan.max_rows` must be >= 1, got 0"),
-        ({"scan": None}, "the recipe requests no artifact; add `scan` for inventories, `rows` for normalised rows"),
-        (SCAN | {"hf_layout": {"readme": True}}, "`hf_layout` needs normalised rows; add `rows`"),
-        (SCAN | {"deduplicate": {}}, "`deduplicate` needs normalised rows; add `rows`"),
+        ({"scan": None}, "the recipe requests no artifact; add `scan` for inventories, `rows` for normalized rows"),
+        (SCAN | {"hf_layout": {"readme": True}}, "`hf_layout` needs normalized rows; add `rows`"),
+        (SCAN | {"deduplicate": {}}, "`deduplicate` needs normalized rows; add `rows`"),
         ({"rows": {}, "pools": {}}, "`pools` needs deduplicated rows; add `deduplicate`, `{}` is enough"),
         (
             {"rows": {}, "deduplicate": {"near": None, "near_duplicates": "drop"}},

@@ -73,8 +73,8 @@ CASES: Mapping[str, tuple[Tokenizer, str, Losses]] = {
         "a的 b",
         Losses(2, 0, 3, 1),
     ),
-    "normalisation that expands": (bpe(normalizer=normalizers.NFKC()), "…" * 9 + "的", Losses(27, 0, 28, 1)),
-    "normalisation to lower case": (bpe(normalizer=normalizers.Lowercase()), "ABc 的", Losses(3, 0, 4, 1)),
+    "normalization that expands": (bpe(normalizer=normalizers.NFKC()), "…" * 9 + "的", Losses(27, 0, 28, 1)),
+    "normalization to lower case": (bpe(normalizer=normalizers.Lowercase()), "ABc 的", Losses(3, 0, 4, 1)),
     "accents are no loss": (
         bpe(normalizer=normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])),
         "é ab",

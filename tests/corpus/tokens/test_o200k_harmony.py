@@ -122,7 +122,7 @@ def test_the_longest_encodable_runs_of_blanks_are_scanned_once(encoder: HarmonyE
 
 
 @pytest.mark.parametrize("text", [" " * 999_999, "from" + " " * 1_200_000 + "to", " \t" * 500_000, "\u3000" * 999_999])
-def test_a_million_blanks_in_a_row_are_recognised_as_unencodable(
+def test_a_million_blanks_in_a_row_are_recognized_as_unencodable(
     encoder: HarmonyEncoder, text: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert not encoder.can_encode(text)

@@ -96,7 +96,7 @@ def test_unlisted_tools_remain_in_the_system_message_unless_their_list_may_be_re
     assert row["tools"] is None
     assert stated_messages(row)[0]["content"].startswith("# Tools\n\n## functions\n\nnamespace functions {")
     (tmp_path / "remote").mkdir()
-    with pytest.raises(InputError, match="the tools of row a are not in the data root; pull the normalised rows"):
+    with pytest.raises(InputError, match="the tools of row a are not in the data root; pull the normalized rows"):
         export(tmp_path / "remote", [source], complete=False)
 
 
@@ -168,6 +168,6 @@ def test_texts_that_are_not_harmony_are_dropped_with_their_reason(
 
 def test_an_unknown_loss_rule_names_its_row(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"x.parquet row a: loss_rule is 'all/9', none of: .*; normalise the rows again"
+        InputError, match=r"x.parquet row a: loss_rule is 'all/9', none of: .*; normalize the rows again"
     ):
         export(tmp_path, [{**talk("a"), "loss_rule": "all/9"}])
