@@ -276,7 +276,7 @@ def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Pat
                 folder = staging.leftover_target(path)
                 if path.is_symlink():
                     what = "a link hides what its artifacts were built from"
-                    fix = "mount that folder here instead, or link a whole area"
+                    fix = "mount the folder at this path, or link a top-level folder, such as data/stage_a"
                     links += [] if path.name.startswith(".") else [RetryableError(what, path, fix)]
                 elif folder is not None and path.is_dir():
                     leftovers.append((path, folder))

@@ -287,7 +287,7 @@ def sealed_targets(folder: Path, *kinds: Kind) -> dict[str, Target]:
     for sealed in (path for path, manifest in manifests_below(folder) if manifest.kind in names):
         target = sealed_target(sealed, *kinds)
         if (earlier := targets.setdefault(target.role, target)) is not target:
-            what = f"{target.role} is sealed both here and in {earlier.folder}"
+            what = f"{target.role} is also sealed in {earlier.folder}"
             raise UsageError(what, sealed, "pass a folder that holds only one recipe's artifacts")
     return targets
 

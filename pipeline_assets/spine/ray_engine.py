@@ -142,8 +142,10 @@ def _connection_error(address: str, error: Exception) -> RetryableError:
         fix = "set RAY_AUTH_MODE=token, with the token of the head in ~/.ray/auth_token"
         return RetryableError("the cluster requires a token, and got none or a wrong one", where, fix)
     if address == "local":
-        fix = "run it again, with fewer workers or without --engine ray"
-        return RetryableError(f"it did not start on this machine: {one_line(error, 200).rstrip('.')}", "Ray", fix)
+        fix = "run the command again, with fewer workers or without --engine ray"
+        return RetryableError(
+            f"the cluster did not start on this machine: {one_line(error, 200).rstrip('.')}", "Ray", fix
+        )
     return RetryableError(f"cannot connect to Ray: {one_line(error, 200)}", where, fix)
 
 

@@ -222,8 +222,8 @@ def test_failed_local_start_of_ray_names_no_address(building: StagingDir, monkey
     monkeypatch.setattr(ray, "init", mock.Mock(side_effect=RuntimeError("The node timed out.")))
     with engine_named("ray") as engine:
         assert refusal(lambda: list(engine(write_words)("write", ENGLISH, building))) == (
-            "Ray: it did not start on this machine: The node timed out; "
-            "run it again, with fewer workers or without --engine ray"
+            "Ray: the cluster did not start on this machine: The node timed out; "
+            "run the command again, with fewer workers or without --engine ray"
         )
 
 

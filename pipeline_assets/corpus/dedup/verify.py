@@ -169,7 +169,7 @@ class ShingleSets:
                     size = padded_id_bytes + 8 * shingles
                     with errors_as_damage(Path(self._paths[owner]), "file of shingle sets"):
                         if offset + size > os.fstat(file.fileno()).st_size:
-                            raise ValueError("it ends early")
+                            raise ValueError("the file ends early")
                         record = os.pread(file.fileno(), size, offset)
                         doc_ids.append(record[:id_bytes].decode())
                         parts.append(np.frombuffer(record, np.uint64, shingles, padded_id_bytes))

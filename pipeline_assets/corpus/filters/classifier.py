@@ -69,7 +69,7 @@ def _parse_classifier(mapped_file: mmap.mmap) -> tuple[list[str], Classifier]:
     shapes = (number + buckets, dimension), (labels, dimension)
     lacks_ngrams = buckets == 0 and (max_words > 1 or characters[1] > 0)
     if (input_vectors.shape, output_vectors.shape) != shapes or lacks_ngrams or not 0 < max_words <= _MAX_NGRAM_WORDS:
-        raise ValueError("the sizes of its dictionary and matrices differ")
+        raise ValueError("the sizes of dictionary and matrices differ")
     hashes = hashed_words.hash_strings(join_texts(words[:number]))
     table = hashed_words.build_table(hashes, np.arange(number, dtype=np.int32))
     classifier = Classifier(table, input_vectors, output_vectors, number, max_words, (characters[0], characters[1]))
@@ -79,7 +79,7 @@ def _parse_classifier(mapped_file: mmap.mmap) -> tuple[list[str], Classifier]:
 def _read_matrix(mapped_file: mmap.mmap, offset: int) -> tuple[NDArray[np.float32], int]:
     is_quantised, rows, columns = struct.unpack_from("<?2q", mapped_file, offset)
     if is_quantised:
-        raise ValueError("it is quantised")
+        raise ValueError("the model is quantised")
     matrix = np.frombuffer(mapped_file, np.float32, rows * columns, offset + 17).reshape(rows, columns)
     return matrix, offset + 17 + matrix.nbytes
 

@@ -57,7 +57,7 @@ def map_values(path: Path, dtype: DTypeLike, start: int = 0, stop: int | None = 
         value_bytes, item_bytes = _value_bytes(len(data)), np.dtype(dtype).itemsize
         first, end = start * item_bytes, value_bytes if stop is None else stop * item_bytes
         if end > value_bytes:
-            raise ValueError("it ends early")
+            raise ValueError("the file ends early")
         blocks = range(first // _BLOCK_BYTES, -(-end // _BLOCK_BYTES))
         offset = value_bytes + blocks.start * _CHECKSUM_DTYPE.itemsize
         checksums = np.frombuffer(data, _CHECKSUM_DTYPE, len(blocks), offset)
@@ -72,7 +72,7 @@ def count_values(path: Path, dtype: DTypeLike) -> int:
     with errors_as_damage(path, "array"):
         count, rest = divmod(_value_bytes(path.stat().st_size), np.dtype(dtype).itemsize)
         if rest:
-            raise ValueError("it ends early")
+            raise ValueError("the file ends early")
     return count
 
 
@@ -84,5 +84,5 @@ def _value_bytes(file_bytes: int) -> int:
     blocks = max(-(-file_bytes // (_BLOCK_BYTES + _CHECKSUM_DTYPE.itemsize)), 1)  # rounded up
     value_bytes = file_bytes - blocks * _CHECKSUM_DTYPE.itemsize
     if value_bytes < 0:
-        raise ValueError("it ends early")
+        raise ValueError("the file ends early")
     return value_bytes

@@ -73,7 +73,7 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     rejected = f" ({source.rejected:,} of its {texts:,} texts can't be encoded)" if source.rejected else ""
     what = (
         f"{rows} {needed:,} tokens of {source.name}, which has {source.tokens:,}{rejected}: "
-        f"{epochs} epochs, but its cap is {cap}"
+        f"{epochs} epochs, but its max_epochs is {cap}"
     )
     if available >= requested_tokens and not is_only:
         fixes.append(f"lower its weight to at most {_round_down(source.max_tokens / requested_tokens)} of the sum")

@@ -97,7 +97,7 @@ def read_translation_rows(
             faulty.
     """
     if not (path := Path(file.fetch())).is_file():
-        raise InputError("file not found", path, f"correct the place of {file.name}")
+        raise InputError("file not found", path, f"correct the path of {file.name}")
     source = SourceFile(path, file.name, path.stat().st_size)
     rows, columns, codes = _read_parquet(source) if file.name.endswith(".parquet") else _read_json_lines(source)
     missing = [code for code in (languages.src, languages.tgt) if code not in codes]

@@ -73,7 +73,7 @@ class WikipediaRecipe(RecipeSection):
             if dump_date is not None and datetime.date.fromisoformat(dump_date).isoformat() != dump_date:
                 raise ValueError
         except ValueError:
-            raise ValueError("must be a date YYYY-MM-DD") from None
+            raise ValueError(f"must be a date YYYY-MM-DD, got {dump_date!r}") from None
         return dump_date
 
     def licence(self) -> tuple[str, str]:

@@ -137,4 +137,4 @@ def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
     model.quantize(str(tmp_path / "big.txt"), retrain=False)
     model.save_model(str(tmp_path / "big.ftz"))
 
-    assert "(it is quantised)" in refusal(lambda: load_classifier(tmp_path / "big.ftz"))
+    assert "(the model is quantised)" in refusal(lambda: load_classifier(tmp_path / "big.ftz"))

@@ -78,5 +78,5 @@ def test_changed_checksum_is_detected(path: Path) -> None:
 
 @pytest.mark.parametrize("stop", [21, 10**12])
 def test_values_behind_the_end_are_refused(path: Path, stop: int) -> None:
-    with pytest.raises(InputError, match="it ends early"):
+    with pytest.raises(InputError, match="the file ends early"):
         map_values(path, np.uint16, 18, stop)

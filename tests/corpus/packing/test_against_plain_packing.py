@@ -75,7 +75,7 @@ def check_against_the_plain_packer(case: Case) -> None:
         folder = Path(scratch)
         if expected is None:
             are_equal = len(case.plain.budgets) > 1 == len(set(case.plain.budgets))
-            scarce = ", but the caps of all sources allow " if are_equal else " epochs, but its cap is "
+            scarce = ", but the caps of all sources allow " if are_equal else " epochs, but its max_epochs is "
             with pytest.raises(UsageError, match=scarce):
                 case.pack(folder)
             return

@@ -101,7 +101,7 @@ def test_a_cap_of_an_unknown_source_is_refused_without_weights(folder: Path) -> 
 
 def test_a_corpus_too_small_for_a_row_is_refused(folder: Path) -> None:
     assert refusal(lambda: pack_documents(folder, sized_documents("a", [3]), **ALL), UsageError).startswith(
-        "pack.num_seqs: 1 row needs 8 tokens of a, which has 3: 2.667 epochs, but its cap is 1; "
+        "pack.num_seqs: 1 row needs 8 tokens of a, which has 3: 2.667 epochs, but its max_epochs is 1; "
         "lower `pack.seq_len`: the available tokens do not fill a row of 8"
     )
 

@@ -24,37 +24,37 @@ TOO_LONG = "lower `pack.seq_len`: the available tokens do not fill a row of"
     [
         (
             {"num_seqs": 30},
-            "30 rows need 120 tokens of b, which has 106: 1.133 epochs, but its cap is 1",
+            "30 rows need 120 tokens of b, which has 106: 1.133 epochs, but its max_epochs is 1",
             "request at most {rows} rows, or lower its weight to at most 0.441666 of the sum, or raise its max_epochs",
         ),
         (
             {"num_seqs": 40},  # all sources have tokens for 34 rows: no weights suffice
-            "40 rows need 160 tokens of b, which has 106: 1.51 epochs, but its cap is 1",
+            "40 rows need 160 tokens of b, which has 106: 1.51 epochs, but its max_epochs is 1",
             "request at most {rows} rows, or raise its max_epochs",
         ),
         (
             {"num_seqs": 1, "seq_len": 1000},
-            "1 row needs 500 tokens of b, which has 106: 4.717 epochs, but its cap is 1",
+            "1 row needs 500 tokens of b, which has 106: 4.717 epochs, but its max_epochs is 1",
             f"{TOO_LONG} 1,000, or raise its max_epochs",
         ),
         (
             {"num_seqs": 1, "seq_len": 250},
-            "1 row needs 125 tokens of b, which has 106: 1.18 epochs, but its cap is 1",
+            "1 row needs 125 tokens of b, which has 106: 1.18 epochs, but its max_epochs is 1",
             f"{TOO_LONG} 250, or lower its weight to at most 0.424 of the sum, or raise its max_epochs",
         ),
         (
             {"num_seqs": 10, "seq_len": 250},
-            "10 rows need 1,250 tokens of b, which has 106: 11.793 epochs, but its cap is 1",
+            "10 rows need 1,250 tokens of b, which has 106: 11.793 epochs, but its max_epochs is 1",
             f"{TOO_LONG} 250, or lower its weight and request fewer rows, or raise its max_epochs",
         ),
         (
             {"caps": {"a": "0.0001"}},
-            "2 rows need 8 tokens of a, which has 172: 0.047 epochs, but its cap is 0.0001",
+            "2 rows need 8 tokens of a, which has 172: 0.047 epochs, but its max_epochs is 0.0001",
             f"{TOO_LONG} 8, or lower its weight to at most 0.001075 of the sum, or raise its max_epochs",
         ),
         (
             {"caps": {"a": "0.001"}, "num_seqs": None},  # not even one token
-            "1 row needs 4 tokens of a, which has 172: 0.024 epochs, but its cap is 0.001",
+            "1 row needs 4 tokens of a, which has 172: 0.024 epochs, but its max_epochs is 0.001",
             f"{TOO_LONG} 8, or lower its weight to at most 0.0215 of the sum, or raise its max_epochs",
         ),
     ],
@@ -86,7 +86,7 @@ def test_a_single_source_gets_no_weight_advice_and_its_rejects_are_counted(folde
 
     assert refusal(lambda: pack_documents(folder, documents, 4, **changes), UsageError) == (
         "pack.num_seqs: 6 rows need 48 tokens of a, which has 45 (2 of its 11 texts can't be encoded): "
-        "1.067 epochs, but its cap is 1.0; request at most 5 rows, or raise its max_epochs"
+        "1.067 epochs, but its max_epochs is 1.0; request at most 5 rows, or raise its max_epochs"
     )
 
 
@@ -122,7 +122,9 @@ def test_a_source_without_a_document_is_named(folder: Path) -> None:
 def test_a_shortage_below_a_token_counts_as_one_token(folder: Path) -> None:
     documents, weights = [*sized_documents("a", [400]), *sized_documents("b", [124])], {"a": "0.8445", "b": "0.1555"}
 
-    with pytest.raises(UsageError, match=r"need 125 tokens of b, which has 124: 1.009 epochs, but its cap is 1;"):
+    with pytest.raises(
+        UsageError, match=r"need 125 tokens of b, which has 124: 1.009 epochs, but its max_epochs is 1;"
+    ):
         pack_documents(folder, documents, weights=weights, num_seqs=100, caps={"a": "5"})
 
 

@@ -267,7 +267,7 @@ def test_wrong_files_and_folders_are_refused(files: list[TranslationFile], tmp_p
         line = refusal(lambda wrong=wrong: sample(wrong, tmp_path / "s"), UsageError)
         assert line == f"files: must have items of TranslationFile, got {wrong!r}; correct it"
     assert refusal(lambda: sample([TranslationFile("x.jsonl", lambda: tmp_path / "no")], tmp_path / "s")) == (
-        f"{tmp_path / 'no'}: file not found; correct the place of x.jsonl"
+        f"{tmp_path / 'no'}: file not found; correct the path of x.jsonl"
     )
     path.write_text("")
     assert refusal(lambda: sample(files, path), UsageError) == (

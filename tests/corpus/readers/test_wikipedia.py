@@ -242,7 +242,7 @@ def test_the_licence_follows_from_the_date_of_the_dump(dump_date: str, tag: str)
     [
         ({"dump_date": None}, "set exactly one of .*dump_date.*license_tag"),
         ({"license_tag": "cc-by-sa-4.0"}, "set exactly one of .*dump_date.*license_tag"),
-        ({"dump_date": "20240301"}, "must be a date YYYY-MM-DD"),
+        ({"dump_date": "20240301"}, "must be a date YYYY-MM-DD, got '20240301'"),
     ],
 )
 def test_a_recipe_without_exactly_one_licence_is_refused(changes: dict[str, str | None], message: str) -> None:
