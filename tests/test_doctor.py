@@ -240,7 +240,7 @@ def test_command_prints_a_line_per_probe_and_exits_with_1_for_a_fault(corpusmill
 
 
 def test_locks_of_one_machine_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert probe("locks", tmp_path / "data" / "new") == ("ok", f"locks hold in {tmp_path}")
+    assert probe("locks", tmp_path / "data" / "new") == ("ok", f"locks work in {tmp_path}")
     assert list(tmp_path.iterdir()) == []
     device, mounts = os.stat(tmp_path).st_dev, tmp_path / "mountinfo"
     disk = f"{os.major(device)}:{os.minor(device)}"

@@ -137,7 +137,7 @@ def _probe_locks(root: Path) -> str:
         raise_if_locks_are_local(root)
     except RetryableError as error:
         raise ProbeWarning(error.what, error.where or None, error.fix) from None
-    return f"locks hold in {nearest_existing(root)}"
+    return f"locks work in {nearest_existing(root)}"
 
 
 def _probe_files(root: Path) -> str:

@@ -98,7 +98,7 @@ def normalise_split(
         warm_up: WarmUp = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=CONTROL_TOKENS)
         if template_files is not None:
             warm_up = functools.partial(load_template, template_files)
-        stage = f"normalise-{tokenizer.driver}"
+        stage = f"normalize-{tokenizer.driver}"
         return tokenizer.driver, _normalise_shards(stage, shards, work, staging, limited, warm_up, removals)
 
     driver, receipts = with_oracle_fallback(TokenizerFile(rules.tokenizer, settings.vocabulary), normalise)
