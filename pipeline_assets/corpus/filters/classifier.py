@@ -1,7 +1,7 @@
 """Probabilities of labels from a fastText classifier, read from its `.bin` file.
 
 The file is mapped, so that all workers share one copy of its vectors. Sums are float64 (fastText's are float32), so
-that scores rounded to six digits are equal on all processors. Only classifiers with softmax and without quantisation,
+that scores rounded to six digits are equal on all processors. Only classifiers with softmax and without quantization,
 like DCLM's, are supported. Line feeds are read as spaces, because fastText would classify each line by itself.
 """
 
@@ -51,7 +51,7 @@ def load_classifier(path: Path) -> tuple[list[str], Classifier]:
             return _parse_classifier(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError, struct.error) as error:
         what = f"not a fastText classifier of the supported form ({error})"
-        raise InputError(what, path, "save a supervised model with softmax, not quantised, as .bin") from None
+        raise InputError(what, path, "save a supervised model with softmax, not quantized, as .bin") from None
 
 
 def _parse_classifier(mapped_file: mmap.mmap) -> tuple[list[str], Classifier]:
@@ -79,7 +79,7 @@ def _parse_classifier(mapped_file: mmap.mmap) -> tuple[list[str], Classifier]:
 def _read_matrix(mapped_file: mmap.mmap, offset: int) -> tuple[NDArray[np.float32], int]:
     is_quantised, rows, columns = struct.unpack_from("<?2q", mapped_file, offset)
     if is_quantised:
-        raise ValueError("the model is quantised")
+        raise ValueError("the model is quantized")
     matrix = np.frombuffer(mapped_file, np.float32, rows * columns, offset + 17).reshape(rows, columns)
     return matrix, offset + 17 + matrix.nbytes
 

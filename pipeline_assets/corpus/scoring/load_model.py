@@ -1,6 +1,6 @@
 """Loading and checking of causal language models of `transformers`.
 
-Cases that `transformers` silently accepts are errors here: quantised weights that would be expanded, an attention
+Cases that `transformers` silently accepts are errors here: quantized weights that would be expanded, an attention
 implementation that would be replaced by a slower one, missing weights that would be initialised at random. After
 loading, `nll.score_rows` scores a few rows of random ids. The scores must be close to those from the model's own
 logits, which are computed one row at a time.
@@ -33,7 +33,7 @@ from pipeline_assets.spine.recipe_yaml import section_at
 _RANDOM_ROW_LENGTHS = 24, 7, 40
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}  # nats per token, for the random rows
 _MODEL_FIX = "use a causal language model that transformers can load on this machine"
-_QUANTISATION_PACKAGES = ("accelerate", "kernels", "triton")  # each method of quantisation needs some of these
+_QUANTISATION_PACKAGES = ("accelerate", "kernels", "triton")  # each method of quantization needs some of these
 
 
 def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
@@ -82,7 +82,7 @@ def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
 
 
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
-    """Raise InputError if `transformers` would expand or reject quantised weights.
+    """Raise InputError if `transformers` would expand or reject quantized weights.
 
     If `dequantises`, nothing is checked, because the recipe requests expanded weights.
     """
@@ -112,7 +112,7 @@ def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
     if recipe.device == "cuda":
         extra_options["device_map"] = "auto" if recipe.spreads else {"": torch.cuda.current_device()}
     if recipe.dequantise and getattr(config, "quantization_config", None) is not None:
-        with wrap_library_errors("weights cannot be dequantised", folder, _MODEL_FIX):
+        with wrap_library_errors("weights cannot be dequantized", folder, _MODEL_FIX):
             quantizer = _make_quantizer(config.quantization_config)
             extra_options["quantization_config"] = type(quantizer.quantization_config)(dequantize=True)
     loader: Any = transformers.AutoModelForCausalLM
@@ -159,7 +159,7 @@ def _find_head(network: Any, folder: Path) -> LmHead:
     head, config = network.get_output_embeddings(), network.config.get_text_config()
     if not isinstance(head, torch.nn.Linear) or not head.weight.is_floating_point():
         what = f"LM head must be a matrix of floats, got {type(head).__name__}"
-        raise InputError(what, folder, "use a model whose LM head is not quantised")
+        raise InputError(what, folder, "use a model whose LM head is not quantized")
     return LmHead(head.weight, head.bias, _logit_scale(config), getattr(config, "final_logit_softcapping", None))
 
 

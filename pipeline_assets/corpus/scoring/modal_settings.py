@@ -58,7 +58,7 @@ class ModalSettings(pydantic.BaseModel):
         Raise UsageError, with the variable's name, for an unknown variable or an invalid value.
         """
         if f"{_VARIABLE_PREFIX}KERNELS" in variables:
-            fix = "unset it, and for quantised weights set `scoring.dequantise`"
+            fix = "unset it, and for quantized weights set `scoring.dequantise`"
             raise UsageError("kernels are no longer fetched from a hub", f"{_VARIABLE_PREFIX}KERNELS", fix)
         known = [*map(variable_name, cls.model_fields), *(_VARIABLE_PREFIX + name for name in _APP_VARIABLES)]
         unknown = [name for name in variables if name.startswith(_VARIABLE_PREFIX) and name not in known]

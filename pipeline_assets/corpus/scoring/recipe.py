@@ -40,7 +40,7 @@ class ScoringRecipe(RecipeSection):
     dtype: Annotated[Dtype | None, Option("Dtype; float32 on CPU, bfloat16 on GPU.")] = None
     attention: Annotated[str | None, Option("Attention of transformers, such as sdpa. Default: packed rows.")] = None
     spreads: Annotated[bool, Option("Spread one model over all GPUs.")] = False
-    dequantise: Annotated[bool, Option("Expand quantised weights, which needs more memory.")] = False
+    dequantise: Annotated[bool, Option("Expand quantized weights, which needs more memory.")] = False
     threads: int = pydantic.Field(1, ge=1)
     tokenizer: Annotated[Literal["model", "o200k_harmony"], Option("Tokenizer: model (its own) or o200k_harmony.")] = (
         "model"

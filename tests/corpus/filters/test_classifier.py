@@ -129,7 +129,7 @@ def test_a_truncated_classifier_or_another_model_type_is_refused(
     line = refusal(lambda: load_classifier(path))
 
     assert line.startswith(f"{path}: not a fastText classifier of the supported form (")
-    assert line.endswith("); save a supervised model with softmax, not quantised, as .bin")
+    assert line.endswith("); save a supervised model with softmax, not quantized, as .bin")
 
 
 def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
@@ -137,4 +137,4 @@ def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
     model.quantize(str(tmp_path / "big.txt"), retrain=False)
     model.save_model(str(tmp_path / "big.ftz"))
 
-    assert "(the model is quantised)" in refusal(lambda: load_classifier(tmp_path / "big.ftz"))
+    assert "(the model is quantized)" in refusal(lambda: load_classifier(tmp_path / "big.ftz"))

@@ -164,7 +164,7 @@ def test_positions_scaled_by_the_longest_row_prevent_batches(tmp_path: Path) -> 
 
 
 def test_the_config_of_gpt_oss_120b_is_supported(tmp_path: Path) -> None:
-    """The default model has a plain head, packable rows and quantised experts."""
+    """The default model has a plain head, packable rows and quantized experts."""
     config = transformers.GptOssConfig(quantization_config=MXFP4)
     with torch.device("meta"):
         network = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")

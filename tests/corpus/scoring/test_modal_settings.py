@@ -30,7 +30,7 @@ def test_an_estimate_names_its_speed_and_its_changed_settings() -> None:
         (
             "KERNELS",
             "",
-            "kernels are no longer fetched from a hub; unset it, and for quantised weights set `scoring.dequantise`",
+            "kernels are no longer fetched from a hub; unset it, and for quantized weights set `scoring.dequantise`",
         ),
     ],
 )

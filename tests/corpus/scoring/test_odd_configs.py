@@ -82,7 +82,7 @@ def test_an_unusable_quantisation_is_refused_in_one_line(quantisation: Any, dequ
 
     message = check_refused(folder, dequantise=dequantise)
 
-    assert any(part in message for part in ("quantised", "weights", "config.json cannot be read", "cannot be loaded"))
+    assert any(part in message for part in ("quantized", "weights", "config.json cannot be read", "cannot be loaded"))
 
 
 @pytest.mark.parametrize(("name", "odd"), REFUSED, ids=str)
