@@ -51,6 +51,11 @@ def dagster_name(name: str) -> str:
     return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
+def _step_name(key: dg.AssetKey) -> str:
+    system, name, *versions, artifact = key.path
+    return "__".join([system, dagster_name(name), artifact, *versions])
+
+
 def _recipe_asset(
     recipe: Recipe, targets: Sequence[Target], root: Path, recipe_by_folder: events.RecipeByFolder
 ) -> dg.AssetsDefinition:
@@ -93,7 +98,6 @@ def build_asset(
     partition and run settings; it returns the recipe and target of this partition, and run settings for the build.
     """
     kind = targets[0].kind
-    system, name, *versions, artifact = key.path
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
     spec = dg.AssetSpec(
         key,
@@ -111,7 +115,7 @@ def build_asset(
     ]
 
     @dg.multi_asset(
-        name="__".join([system, dagster_name(name), artifact, *versions]),
+        name=_step_name(key),
         specs=[spec],
         check_specs=checks,
         partitions_def=partitions,
@@ -147,10 +151,10 @@ def _build_artifact(
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
     """Build an artifact and yield its events; nothing if the target waits for inputs."""
     upstream_keys = {dep.asset_key for dep in context.assets_def.get_asset_spec(key).deps}
-    selected = context.job_def.asset_layer.selected_asset_keys
-    if upstream_keys.isdisjoint(selected):
-        early_checks.check_before_build(recipe, list(_selected_targets(recipe, key, target, selected)), run)
-    if _waits_for_inputs(context, key, target, run.root, selected):
+    executed = _executed_keys(context)
+    if upstream_keys.isdisjoint(executed):
+        early_checks.check_before_build(recipe, list(_selected_targets(recipe, key, target, executed)), run)
+    if _waits_for_inputs(context, key, target, run.root, executed):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
     built = drive.build(target, run, rerun_checks=True)
@@ -162,8 +166,17 @@ def _build_artifact(
     yield from _asset_check_results(target.kind, key, {target.partition: built.checks})
 
 
+def _executed_keys(context: dg.AssetExecutionContext) -> set[dg.AssetKey]:
+    """Return the selected assets whose steps the run executes.
+
+    A run that is executed again from its failure omits the steps that succeeded.
+    """
+    keys, steps = context.job_def.asset_layer.selected_asset_keys, context.run.step_keys_to_execute
+    return {key for key in keys if steps is None or _step_name(key) in steps}
+
+
 def _selected_targets(
-    recipe: Recipe, key: dg.AssetKey, own: Target, selected_keys: Collection[dg.AssetKey]
+    recipe: Recipe, key: dg.AssetKey, own: Target, executed_keys: Collection[dg.AssetKey]
 ) -> Iterator[Target]:
     """Yield `own` and the targets that its Dagster run also builds, upstream first.
 
@@ -171,8 +184,8 @@ def _selected_targets(
     builds: the run may build that artifact first.
     """
     for target in recipe.targets():
-        is_selected = _own_key(key, target) in selected_keys
-        in_run = is_selected and (own.partition is None or target.partition in (None, own.partition))
+        is_executed = _own_key(key, target) in executed_keys
+        in_run = is_executed and (own.partition is None or target.partition in (None, own.partition))
         if target.role == own.role or (in_run and not any(upstream.is_external for upstream in target.upstream)):
             yield target
 
@@ -208,14 +221,16 @@ def _waits_for_inputs(
     key: dg.AssetKey,
     target: Target,
     root: Path,
-    selected_keys: Collection[dg.AssetKey],
+    executed_keys: Collection[dg.AssetKey],
 ) -> bool:
     """Check whether a target waits for inputs that other runs build.
 
-    It waits for missing and stale inputs whose assets are in `selected_keys`: other runs build those partitions. Raise
-    InputError if an input failed or is damaged, or if its asset is not selected: the run would succeed, and the target
-    would stay missing or stale.
+    It waits for missing and stale inputs whose assets are selected: other runs build those partitions. Raise InputError
+    if an input failed or is damaged, or if no run is to build it, because its asset is not selected, or because it
+    belongs to this run, which does not execute its step. Otherwise the run would succeed, and the target would stay
+    missing or stale.
     """
+    selected_keys = context.job_def.asset_layer.selected_asset_keys
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
         state, reason = upstream.state(root)
@@ -223,9 +238,13 @@ def _waits_for_inputs(
             fix = f"materialize it with {events.REPLACE_SETTING}"
             raise InputError(f"this input is damaged ({reason})", root / upstream.folder, fix)
     unready = _unready_inputs(target, root)
-    in_run = {role for role, upstream in unready.items() if _own_key(key, upstream) in selected_keys}
-    if len(in_run) < len(unready):
-        what = f"inputs are missing or stale: {', '.join(role for role in unready if role not in in_run)}"
+    run_partitions = {None, target.partition, context.partition_key if context.has_partition_key else None}
+    expected = set[str]()
+    for role, upstream in unready.items():
+        if _own_key(key, upstream) in (executed_keys if upstream.partition in run_partitions else selected_keys):
+            expected.add(role)
+    if len(expected) < len(unready):
+        what = f"inputs are missing or stale: {', '.join(role for role in unready if role not in expected)}"
         raise InputError(what, root / target.folder, "materialize them first, or run the job of the recipe")
     if unready:
         context.log.info(f"waiting for inputs: {', '.join(unready)}")

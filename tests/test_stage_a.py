@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from command_results import Corpusmill
-from materialized import NOWHERE, QUIET, Materialized, has_materialized, resources
+from materialized import NOWHERE, QUIET, Materialized, execute_some_steps, has_materialized, resources
 from stage_a_build import build, digests, step
 from stage_a_sources import SOURCES, with_all_steps, write_hub, write_recipe, write_sources
 
@@ -108,6 +108,21 @@ def test_a_run_fails_if_it_builds_no_input_that_is_stale(built_root: Path) -> No
     shutil.rmtree(step(built_root, "evaluation", "quiz"))
     with pytest.raises(dg.Failure, match="inputs are missing or stale: stage_a/evaluation/quiz; "):
         run("mixed", "deduplicated", "decontaminated")
+
+
+def test_a_run_executed_again_from_its_failure_fails_if_an_earlier_step_is_stale(
+    built_root: Path, instance: dg.DagsterInstance
+) -> None:
+    notes = next((built_root / "sources" / "notes").rglob("*.jsonl*"))
+    notes.write_bytes(notes.read_bytes())  # rewritten, as after a mended mistake: `raw` is stale
+
+    for steps in (["normalized", "filtered"], ["deduplicated", "packed"]):
+        failed = execute_some_steps(built_root, instance, "mixed", "notes", steps)
+        assert failed.status is dg.DagsterRunStatus.FAILURE
+        first, *_ = instance.all_logs(failed.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+        assert "inputs are missing or stale: stage_a/raw/notes; materialize them first" in str(first.dagster_event)
+    succeeded = execute_some_steps(built_root, instance, "mixed", "notes", ["raw", "normalized", "filtered"])
+    assert succeeded.status is dg.DagsterRunStatus.SUCCESS
 
 
 def test_checks_run_again_without_a_build(built_root: Path) -> None:

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.definitions.sensor_definition import SensorExecutionData
-from dagster._core.storage.tags import SCHEDULED_EXECUTION_TIME_TAG
+from dagster._core.execution.api import create_execution_plan, execute_run
+from dagster._core.storage.tags import PARTITION_NAME_TAG, SCHEDULED_EXECUTION_TIME_TAG
 
 from pipeline_assets.code_location import build_definitions
 from resources.store import Hub, Launcher, Store, Tokenizer
@@ -46,6 +48,26 @@ class Materialized:
             run_config=QUIET,
             resources=resources(self.endpoint, **store),
         )
+
+
+def execute_some_steps(
+    root: Path, instance: dg.DagsterInstance, recipe: str, partition: str, steps: list[str]
+) -> dg.DagsterRun:
+    """Run all assets of a recipe, but execute only `steps`, as "re-execute from failure" does.
+
+    `steps` are names of artifacts.
+    """
+    job = build_definitions(root).resolve_implicit_global_asset_job_def()
+    keys = {key for key in job.asset_layer.selected_asset_keys if key.path[1:-1] == [recipe]}
+    job = job.get_subset(asset_selection=keys)
+    tags = {PARTITION_NAME_TAG: partition}
+    step_keys = [f"stage_a__{recipe}__{step}" for step in steps]
+    plan = create_execution_plan(job, QUIET, step_keys_to_execute=step_keys, tags=tags)
+    run = instance.create_run_for_job(job, plan, run_config=QUIET, tags=tags, asset_selection=keys)
+    execute_run(InMemoryJob(job), run, instance)
+    ended = instance.get_run_by_id(run.run_id)
+    assert ended is not None
+    return ended
 
 
 def find_job(root: Path, name: str) -> dg.JobDefinition:
