@@ -112,7 +112,7 @@ start() {  # the service at a position of `names`
         postgres) alone INT "${as_postgres[@]}" "$server" -D "$home/postgres" -p "$DAGSTER_PG_PORT" -c listen_addresses=127.0.0.1 \
             -c unix_socket_directories= -c log_min_messages=fatal & ;;
         code) alone TERM sh -c 'now=$(date +%s); (until python -m pipeline_assets.dead_runs "$0" "$now" || ! kill -0 $$; do sleep 1; done) &
-            exec dagster code-server start -h 127.0.0.1 -p "$0" -m pipeline_assets.definitions --log-level warning' \
+            exec python -m pipeline_assets.code_server start -h 127.0.0.1 -p "$0" -m pipeline_assets.definitions --log-level warning' \
             "$CORPUSMILL_CODE_PORT" & ;;
         webserver) alone TERM python -m pipeline_assets.webserver -w "$home/workspace.yaml" -h 127.0.0.1 \
             -p "$port" --log-level warning & ;;

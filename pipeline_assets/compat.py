@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import subprocess
+
     import dagster as dg
     import httpcore2
     import httpx2
@@ -51,12 +53,34 @@ def latest_completed_tick(cron: str, moment: datetime, timezone: str) -> datetim
 def run_dagster(start_process: Callable[..., Any]) -> None:
     """Run the `dagster` command in `sys.argv`; `start_process` starts its processes.
 
-    `start_process` replaces `open_ipc_subprocess`, because `dagster dev` has no option for a different webserver.
+    `start_process` replaces `open_ipc_subprocess`, because `dagster dev` has no option for a different webserver or
+    code server.
     """
     import dagster._cli
     from dagster._cli import dev
+    from dagster._grpc import server
 
-    setattr(dev, "open_ipc_subprocess", start_process)  # noqa: B010 - mypy refuses to replace an imported function
+    for module in (dev, server):
+        setattr(module, "open_ipc_subprocess", start_process)  # noqa: B010 - mypy refuses to replace a function
+    dagster._cli.main()  # type: ignore[no-untyped-call]
+
+
+def run_code_server(on_start: "Callable[[subprocess.Popen[str]], None]") -> None:
+    """Run the `dagster` command in `sys.argv`, which is `code-server`.
+
+    `on_start` receives each process with definitions that the code server starts, once the process answers.
+    """
+    import dagster._cli
+    from dagster._grpc import server
+
+    start_process = server.open_server_process
+
+    def start_and_report(*arguments: Any, **options: Any) -> "subprocess.Popen[str]":
+        process: subprocess.Popen[str] = start_process(*arguments, **options)
+        on_start(process)
+        return process
+
+    setattr(server, "open_server_process", start_and_report)  # noqa: B010 - mypy refuses to replace a function
     dagster._cli.main()  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""Run of `dagster dev` with `pipeline_assets.webserver`, until stdin ends."""
+"""Run of `dagster dev` with this project's webserver and code server, until stdin ends."""
 
 import os
 import signal
@@ -11,17 +11,29 @@ from dagster_shared.ipc import open_ipc_subprocess
 
 from pipeline_assets.compat import run_dagster
 
+_OWN_SERVERS = (
+    (("-m", "dagster_webserver"), "pipeline_assets.webserver"),
+    (("-m", "dagster", "code-server"), "pipeline_assets.code_server"),
+)
+
 
 def develop() -> None:
-    """Run the `dagster` command with `pipeline_assets.webserver`, until stdin ends."""
+    """Run the `dagster` command with this project's servers, until stdin ends."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
 
     def start_guarded(command: Sequence[str], **options: Any) -> Any:
-        guarded = ["pipeline_assets.webserver" if part == "dagster_webserver" else part for part in command]
-        return open_ipc_subprocess(guarded, **options)
+        return open_ipc_subprocess(with_own_server(command), **options)
 
     run_dagster(start_guarded)
+
+
+def with_own_server(command: Sequence[str]) -> list[str]:
+    """Replace Dagster's webserver or code server in a command by this project's."""
+    for module, own in _OWN_SERVERS:
+        if tuple(command[1 : 1 + len(module)]) == module:
+            return [command[0], "-m", own, *command[1 + len(module) :]]
+    return [*command]
 
 
 def _stop_at_end_of_stdin() -> None:

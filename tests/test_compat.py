@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from dagster._cli import dev
 from dagster._core.storage import tags
+from dagster._grpc import server
 from dagster_shared import ipc
 from huggingface_hub import set_client_factory
 from huggingface_hub.utils import _http, build_hf_headers, parse_ratelimit_headers
@@ -66,14 +67,28 @@ def test_latest_tick_of_a_cron_expression_is_found(time: tuple[int, int], day: i
 
 def test_dagster_dev_starts_its_processes_with_the_replaced_function(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dev.open_ipc_subprocess is ipc.open_ipc_subprocess
-    assert "open_ipc_subprocess(" in inspect.getsource(dev)
     calls: list[object] = []
-    monkeypatch.setattr(dev, "open_ipc_subprocess", None)  # restored after the test
-    monkeypatch.setattr(dagster._cli, "main", lambda: calls.append(vars(dev)["open_ipc_subprocess"]))
+    for module in (dev, server):
+        assert "open_ipc_subprocess(" in inspect.getsource(module)
+        monkeypatch.setattr(module, "open_ipc_subprocess", None)  # restored after the test
+    monkeypatch.setattr(
+        dagster._cli, "main", lambda: calls.extend(vars(module)["open_ipc_subprocess"] for module in (dev, server))
+    )
 
     compat.run_dagster(print)
 
-    assert calls == [print]
+    assert calls == [print, print]
+
+
+def test_code_server_reports_each_process_that_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "open_server_process(" in inspect.getsource(server.GrpcServerProcess.start_server_process)
+    reported: list[object] = []
+    monkeypatch.setattr(server, "open_server_process", lambda port, log_level: (port, log_level))
+    monkeypatch.setattr(dagster._cli, "main", lambda: vars(server)["open_server_process"](1, log_level="info"))
+
+    compat.run_code_server(reported.append)
+
+    assert reported == [(1, "info")]
 
 
 def test_requests_to_a_hub_have_the_token_and_an_id() -> None:
