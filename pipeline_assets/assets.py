@@ -51,7 +51,8 @@ def dagster_name(name: str) -> str:
     return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
-def _step_name(key: dg.AssetKey) -> str:
+def step_name(key: dg.AssetKey) -> str:
+    """Return the key of the Dagster step that builds an asset."""
     system, name, *versions, artifact = key.path
     return "__".join([system, dagster_name(name), artifact, *versions])
 
@@ -115,7 +116,7 @@ def build_asset(
     ]
 
     @dg.multi_asset(
-        name=_step_name(key),
+        name=step_name(key),
         specs=[spec],
         check_specs=checks,
         partitions_def=partitions,
@@ -172,7 +173,7 @@ def _executed_keys(context: dg.AssetExecutionContext) -> set[dg.AssetKey]:
     A run that is executed again from its failure omits the steps that succeeded.
     """
     keys, steps = context.job_def.asset_layer.selected_asset_keys, context.run.step_keys_to_execute
-    return {key for key in keys if steps is None or _step_name(key) in steps}
+    return {key for key in keys if steps is None or step_name(key) in steps}
 
 
 def _selected_targets(

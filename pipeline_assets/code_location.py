@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from pipeline_assets.alerts import alert
 from pipeline_assets.assets import build_assets
 from pipeline_assets.attributes import add_attributes
 from pipeline_assets.build.recipe_paths import is_used_in, recipe_names_by_folder
@@ -12,7 +13,7 @@ from pipeline_assets.external import external_assets, external_inputs_sensor, in
 from pipeline_assets.freshness import FreshnessChecks, freshness_sensor
 from pipeline_assets.jobs import invalid_recipe_job, recipe_job
 from pipeline_assets.retention import retention_sensor
-from pipeline_assets.schedules import alert, build_schedules, read_schedules
+from pipeline_assets.schedules import build_schedules, read_schedules
 from pipeline_assets.sealed_sensor import sealed_artifacts_sensor
 from pipeline_assets.spine.sealed_folder import raise_if_artifact
 from pipeline_assets.spine.visible import to_one_line
@@ -43,8 +44,7 @@ def build_definitions(root: Path) -> dg.Definitions:
     schedules, mistakes = build_schedules(root, jobs)
     runs = [entry.section for entry in schedules if entry.section.action == "run"]
     fresh = [FreshnessChecks(entry, unversioned[entry.recipe], root) for entry in runs if entry.recipe in unversioned]
-    sections, _ = read_schedules(root)
-    repinned = {entry.recipe for entry in sections if entry.action == "repin" and entry.recipe in by_name}
+    repinned = {entry.recipe for entry in read_schedules(root)[0] if entry.action == "repin"} & set(by_name)
     sensors = [freshness_sensor(fresh), retention_sensor(), alert]
     return dg.Definitions(
         assets=add_attributes(

@@ -36,7 +36,7 @@ def _end_with(process: "subprocess.Popen[str]", newest: "list[subprocess.Popen[s
     while (status := process.poll()) is None:
         time.sleep(_POLL_S)
     if newest == [process] and status not in _ENDED_STATUSES:
-        print(f"corpusmill: the process with the definitions died with status {status}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"corpusmill: the process with the definitions died with status {status}\n")
         os._exit(_EXIT_STATUS)  # other threads wait for answers of the dead process
 
 

@@ -7,17 +7,11 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 | `run` | builds missing artifacts; rebuilds stale artifacts if `replace: true` is set, otherwise fails on them |
 | `repin` | if a hub head or a local file changed, writes a recipe for the day or week; builds the newest recipe |
 | `verify` | reads a new sample each day from each artifact of the recipe and its versions; skips stale artifacts |
-
-If CORPUSMILL_WEBHOOK is set, each failed run is reported to that address.
 """
 
 import contextlib
-import http.client
-import json
 import logging
 import os
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -37,10 +31,8 @@ from pipeline_assets.spine.recipe_validation import validate_section
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.trust.result import FileSample
-from resources.webhook import WEBHOOK_VARIABLE, webhook_address
 
 _SCHEDULES_FILE = "schedules.yaml"
-_WEBHOOK_TIMEOUT_S = 10.0
 _RENAME_HINT = "give each its own name; until then none of them runs"
 _ACTION_BY_KEY = {"replace": "run", "keep_versions": "repin"}  # keys for the resource `store`
 _AUTOMATION_SENSOR = "default_automation_condition_sensor"  # Dagster's own
@@ -192,30 +184,3 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
 
 def _job_name(section: ScheduleSection) -> str:
     return dagster_name(f"{section.name}__{section.action}")
-
-
-@dg.run_failure_sensor(
-    name="alert",
-    description=f"Reports each failed run to {WEBHOOK_VARIABLE}, if set",
-    default_status=dg.DefaultSensorStatus.RUNNING,
-)
-def alert(context: dg.RunFailureSensorContext) -> None:
-    """Post a failed run to the webhook, if one is set, as JSON `{"text": …}`."""
-    address = webhook_address()
-    if address is None:
-        return
-    message = " ".join((context.failure_event.message or "").split())
-    events = context.get_step_failure_events()
-    failures = [getattr(event.event_specific_data, "user_failure_data", None) for event in events]
-    causes = [failure.description or "" for failure in failures if failure is not None]
-    text = f"{context.dagster_run.job_name} failed: {'; '.join(filter(None, causes)) or message}"
-    body, headers = json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}
-    request = urllib.request.Request(address, body, headers, method="POST")
-    try:
-        urllib.request.urlopen(request, timeout=_WEBHOOK_TIMEOUT_S).close()
-    except urllib.error.HTTPError as error:
-        context.log.warning(f"{WEBHOOK_VARIABLE} answers with status {error.code}")
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        # Messages of these errors may contain the address: only the kind of error is logged.
-        reason = getattr(error, "reason", error)
-        context.log.warning(f"{WEBHOOK_VARIABLE} does not answer: {type(reason).__name__}")

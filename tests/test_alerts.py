@@ -8,10 +8,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from materialized import NOWHERE, find_job, run_job
+from materialized import NOWHERE, execute_some_steps, find_job, run_job
 
+from pipeline_assets import alerts
+from pipeline_assets.alerts import alert
 from pipeline_assets.code_location import build_definitions
-from pipeline_assets.schedules import alert
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.ui import ui
 from resources.webhook import WEBHOOK_VARIABLE
@@ -20,19 +21,46 @@ from resources.webhook import WEBHOOK_VARIABLE
 @pytest.fixture
 def webhook() -> Iterator[tuple[str, list[bytes]]]:
     bodies: list[bytes] = []
+    ended = threading.Event()
 
     class Recorder(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(302 if self.path == "/moved" else 204)
+            self.send_header("Location", "/hook")
+            while self.path == "/slow":
+                self.send_header("X-Padding", "0")
+                self.flush_headers()
+                if ended.wait(0.1):
+                    return
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            bodies.append(b"GET")
             self.send_response(204)
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), Recorder)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/hook", bodies
+    ended.set()
     server.shutdown()
+
+
+def failure_context(run: dg.DagsterRun, instance: dg.DagsterInstance) -> dg.RunFailureSensorContext:
+    [entry] = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
+    assert entry.dagster_event is not None
+    return dg.build_run_status_sensor_context("alert", entry.dagster_event, instance, run).for_run_failure()
+
+
+@pytest.fixture
+def failed_run(notes_root: Path, instance: dg.DagsterInstance) -> dg.DagsterRun:
+    """Run two of the assets of a partition, whose input is stale."""
+    notes = next((notes_root / "sources" / "notes").rglob("*.jsonl*"))
+    notes.write_bytes(notes.read_bytes())
+    return execute_some_steps(notes_root, instance, "mixed", "notes", ["normalized", "filtered"])
 
 
 def test_a_failed_run_is_posted_to_the_webhook_and_a_dead_webhook_is_ignored(
@@ -40,7 +68,7 @@ def test_a_failed_run_is_posted_to_the_webhook_and_a_dead_webhook_is_ignored(
     notes_root: Path,
     instance: dg.DagsterInstance,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     address, bodies = webhook
     monkeypatch.setenv(WEBHOOK_VARIABLE, f"{NOWHERE}/secret")
@@ -51,17 +79,52 @@ def test_a_failed_run_is_posted_to_the_webhook_and_a_dead_webhook_is_ignored(
     [event] = [event for event in failed.all_events if event.is_run_failure] or [failed.all_events[-1]]
     context = dg.build_run_status_sensor_context("alert", event, instance, failed.dagster_run).for_run_failure()
 
-    with caplog.at_level("WARNING"):
-        alert(context)
+    alert(context)
     monkeypatch.delenv(WEBHOOK_VARIABLE)
     alert(context)
-    assert bodies == [] and "secret" not in caplog.text
+    log = "".join(capsys.readouterr())
+    assert bodies == [] and "secret" not in log
+    assert log.count(f"{WEBHOOK_VARIABLE} does not answer: ConnectionRefusedError") == 1
 
     monkeypatch.setenv(WEBHOOK_VARIABLE, address)
     alert(context)
     [body] = bodies
     assert json.loads(body)["text"].startswith("mixed failed: ")
     assert "no file matches" in json.loads(body)["text"]
+
+
+def test_an_alert_of_assets_names_those_that_failed_and_their_partition(
+    webhook: tuple[str, list[bytes]],
+    failed_run: dg.DagsterRun,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address, bodies = webhook
+    monkeypatch.setenv(WEBHOOK_VARIABLE, address)
+
+    alert(failure_context(failed_run, instance))
+
+    assert json.loads(bodies[0])["text"].startswith("stage_a/mixed/normalized [notes] failed: ")
+
+
+@pytest.mark.parametrize(("path", "problem"), [("moved", "answers with status 302"), ("slow", "does not answer")])
+def test_a_redirected_or_endless_answer_is_a_warning(
+    path: str,
+    problem: str,
+    webhook: tuple[str, list[bytes]],
+    failed_run: dg.DagsterRun,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    address, bodies = webhook
+    monkeypatch.setenv(WEBHOOK_VARIABLE, address.replace("hook", path))
+    monkeypatch.setattr(alerts, "_TIMEOUT_S", 2.0)
+
+    alert(failure_context(failed_run, instance))
+
+    assert f"{WEBHOOK_VARIABLE} {problem}" in "".join(capsys.readouterr())
+    assert len(bodies) == 1 and b"GET" not in bodies
 
 
 @pytest.mark.parametrize(

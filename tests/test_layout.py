@@ -52,6 +52,7 @@ MAY_IMPORT = {
     "assets": RESOURCES | {"code_references", "events", "external", "versions"},
     "jobs": RESOURCES | {"assets", "events"},
     "schedules": RESOURCES | {"jobs", "assets"},
+    "alerts": {"assets", "compat", "resources"},
     "freshness": RESOURCES | {"assets", "events", "schedules", "versions"},
     "code_references": {"build"},
     "attributes": {"assets", "external", "spine"},
@@ -60,10 +61,11 @@ MAY_IMPORT = {
     "version_assets": RESOURCES | {"assets", "events", "external", "versions"},
     "definitions": {"code_location", "resources", "spine"},
     "code_location": RESOURCES
-    | {"assets", "attributes", "external", "freshness", "jobs", "retention", "schedules", "sealed_sensor"}
+    | {"alerts", "assets", "attributes", "external", "freshness", "jobs", "retention", "schedules", "sealed_sensor"}
     | {"version_assets", "versions"},
     "instance": {"compat", "spine"},
     "develop": {"compat"},
+    "code_server": {"compat"},
     "webserver": set(),
     "demo": RESOURCES | {"demo", "commands"},
     "ui": RESOURCES | {"commands", "demo", "instance", "sealed_sensor"},
@@ -122,7 +124,7 @@ HOMES = {
     "dagster": [
         *("versions", "events", "external", "assets", "version_assets", "jobs", "schedules", "code_location"),
         *("freshness", "attributes", "retention", "instance", "resources", "sealed_sensor", "webserver", "compat"),
-        *("code_references", "dead_runs"),
+        *("code_references", "dead_runs", "alerts"),
     ],
     "modal": ["resources/modal_launcher", "resources/modal_calls", "modal_jobs"],
     "torch": ["corpus/batching", "corpus/rank_loader", "corpus/scoring", "modal_jobs"],
