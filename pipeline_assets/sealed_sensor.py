@@ -55,12 +55,14 @@ def sealed_artifacts_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorD
         assets = _list_assets(requested, root, names)
         fingerprint = _fingerprint(assets, root, _latest_failed_runs(context.instance, 1))
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
-        if fingerprint == context.cursor:
+        reported_fingerprint, _, known_assets = (context.cursor or "").partition(" ")
+        is_wiped = _count_known_assets(assets, context.instance) < int(known_assets or 0)
+        if fingerprint == reported_fingerprint and not is_wiped:
             return dg.SkipReason("nothing was built since the last scan")
         reported = _report_events(assets, root, context.instance)
         if reported is None:
             return dg.SkipReason("too many events for one tick; the next one continues")
-        context.update_cursor(fingerprint)
+        context.update_cursor(f"{fingerprint} {_count_known_assets(assets, context.instance)}")
         return dg.SkipReason(f"events reported: {reported}")
 
     return sealed_artifacts
@@ -142,6 +144,11 @@ def _fingerprint(assets: Sequence[_TrackedAsset], root: Path, failed_runs: Seque
         values = (*asset, entry.digest, entry.is_changed, *times)
         lines.append(" ".join(map(str, values)))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _count_known_assets(assets: Sequence[_TrackedAsset], instance: dg.DagsterInstance) -> int:
+    """Count the assets that have events; a user may wipe events, or all runs with theirs."""
+    return len({entry.view.key for entry in assets}.intersection(instance.all_asset_keys()))
 
 
 def _modified_at_ns(path: Path) -> int:

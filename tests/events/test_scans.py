@@ -1,6 +1,7 @@
 """Scans that report each artifact once, in bounded time."""
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -30,6 +31,20 @@ def test_scan_of_known_artifacts_reports_nothing(scan: Scan, instance: dg.Dagste
 
     assert [scan(), scan()] == ["events reported: 0", "nothing was built since the last scan"]
     assert count_materializations(instance, RAW) == count_materializations(instance, REPORT) == 1
+
+
+@pytest.mark.parametrize("wipe", [lambda instance: instance.wipe_assets([RAW]), lambda instance: instance.wipe()])
+def test_artifacts_whose_events_were_wiped_are_reported_again(
+    wipe: Callable[[dg.DagsterInstance], None], scan: Scan, instance: dg.DagsterInstance
+) -> None:
+    scan()
+    wipe(instance)
+
+    messages = [scan(), scan()]
+
+    assert count_materializations(instance, RAW) == count_materializations(instance, REPORT) == 1
+    assert passed(instance, RAW, "files_match_manifest")[0]
+    assert messages[1] == "nothing was built since the last scan"
 
 
 def test_new_check_results_need_no_materialization(scan: Scan, instance: dg.DagsterInstance, root: Path) -> None:
