@@ -14,6 +14,7 @@ from resources.webhook import WEBHOOK_VARIABLE, webhook_address
 
 _TIMEOUT_S = 10.0
 _MAX_NAMED_ASSETS = 3
+_MAX_ERROR_CHARACTERS = 500  # some errors of Dagster list all jobs
 
 
 @dg.run_failure_sensor(
@@ -26,14 +27,23 @@ def alert(context: dg.RunFailureSensorContext) -> None:
     address = webhook_address()
     if address is None:
         return
-    message = " ".join((context.failure_event.message or "").split())
     events = context.get_step_failure_events()
     failures = [getattr(event.event_specific_data, "user_failure_data", None) for event in events]
-    causes = [failure.description or "" for failure in failures if failure is not None]
+    causes = [failure.description for failure in failures if failure is not None and failure.description]
+    message = " ".join((context.failure_event.message or "").split()).rstrip(".")
+    causes = causes or [message, *_engine_errors(context)[-1:]]
     name = _run_name(context.dagster_run, {event.step_key or "" for event in events})
-    problem = _post(address, f"{name} failed: {'; '.join(filter(None, causes)) or message}")
+    problem = _post(address, f"{name} failed: {'; '.join(filter(None, causes))}")
     if problem is not None:
         context.log.warning(f"{WEBHOOK_VARIABLE} {problem}")
+
+
+def _engine_errors(context: dg.RunFailureSensorContext) -> list[str]:
+    """Return errors of Dagster in a run, oldest first, such as a job that the definitions no longer have."""
+    entries = context.instance.all_logs(context.dagster_run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
+    events = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
+    errors = [getattr(event.event_specific_data, "error", None) for event in events]
+    return [error.message.partition("\n")[0][:_MAX_ERROR_CHARACTERS] for error in errors if error is not None]
 
 
 def _run_name(run: dg.DagsterRun, failed_steps: set[str]) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.events import EngineEventData
+from dagster_shared.error import SerializableErrorInfo
 from materialized import NOWHERE, execute_some_steps, find_job, run_job
 
 from pipeline_assets import alerts
@@ -105,6 +107,24 @@ def test_an_alert_of_assets_names_those_that_failed_and_their_partition(
     alert(failure_context(failed_run, instance))
 
     assert json.loads(bodies[0])["text"].startswith("stage_a/mixed/normalized [notes] failed: ")
+
+
+def test_an_alert_has_dagsters_error_if_no_step_failed(
+    webhook: tuple[str, list[bytes]], instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, bodies = webhook
+    monkeypatch.setenv(WEBHOOK_VARIABLE, address)
+    run = instance.create_run_for_job(dg.GraphDefinition("notes_verify").to_job())
+    error = EngineEventData.engine_error(SerializableErrorInfo("Could not find job notes_verify.\nStack\n", [], None))
+    instance.report_engine_event("Could not load job definition.", run, error)
+    instance.report_run_failed(run)
+
+    alert(failure_context(run, instance))
+
+    assert json.loads(bodies[0])["text"] == (
+        "notes_verify failed: This run has been marked as failed from outside the execution context; "
+        "Could not find job notes_verify."
+    )
 
 
 @pytest.mark.parametrize(("path", "problem"), [("moved", "answers with status 302"), ("slow", "does not answer")])
