@@ -25,7 +25,7 @@ from pipeline_assets.assets import dagster_name
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.build.recipe_versions import Period
 from pipeline_assets.jobs import JobWork, build_job, invalid_recipe_job, repin, verify_sample
-from pipeline_assets.spine.errors import InputError, UsageError, one_line
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.recipe_validation import validate_section
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
@@ -144,9 +144,11 @@ def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[l
             schedules.append(_build_schedule(section, root, all_jobs))
         except UsageError as error:
             errors.append(error)
-        except dg.DagsterInvalidDefinitionError as error:
-            fix = "write five fields, such as '0 6 * * 1', and a timezone such as Europe/Berlin"
-            errors.append(UsageError(f"schedule {section.name}: {one_line(error)}", root / _SCHEDULES_FILE, fix))
+        except dg.DagsterInvalidDefinitionError:
+            got = f"`cron` {section.cron!r} with `timezone` {section.timezone!r}"
+            what = f"schedule {section.name}: {got} is never due"
+            fix = "write five fields that fall on a date, such as '0 6 * * 1', and a time zone such as Europe/Berlin"
+            errors.append(UsageError(what, root / _SCHEDULES_FILE, fix))
     for problem in errors:
         logging.getLogger("corpusmill").warning("invalid schedule: %s", problem)
     return schedules, errors

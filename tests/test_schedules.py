@@ -78,6 +78,8 @@ def test_a_wrong_schedule_is_reported_and_others_are_kept(notes_root: Path, capl
         NOTES,
         NOTES | {"name": "of-nothing", "recipe": "nothing"},
         NOTES | {"name": "never", "cron": "61 * * * *"},
+        NOTES | {"name": "no-date", "cron": "0 0 30 2 *"},
+        NOTES | {"name": "no-zone", "cron": "0 0 1 * *", "timezone": "Europe/Bern"},
         NOTES | {"name": "no", "action": "verify"},
         *(NOTES | {"name": name} for name in SENSOR_NAMES),
     )
@@ -94,6 +96,8 @@ def test_a_wrong_schedule_is_reported_and_others_are_kept(notes_root: Path, capl
     shown = repository.asset_graph.get(dg.AssetKey(["recipes_left_out", "schedules.yaml"])).description or ""
     for text in (log, shown):
         assert "schedule of-nothing: recipe nothing not found" in text and "schedule never" in text
+    for cron, zone in (("61 * * * *", "Europe/Berlin"), ("0 0 30 2 *", "Europe/Berlin"), ("0 0 1 * *", "Europe/Bern")):
+        assert f"`cron` '{cron}' with `timezone` '{zone}' is never due; write five fields that fall on a date" in log
     for name in ("no", *SENSOR_NAMES):
         assert f"schedule {name}: a sensor or the job of a recipe has this name" in log
 
