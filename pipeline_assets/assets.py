@@ -157,7 +157,7 @@ def _build_artifact(
         early_checks.check_before_build(recipe, list(_selected_targets(recipe, key, target, executed)), run)
     if _waits_for_inputs(context, key, target, run.root, executed):
         return
-    context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
+    context.log.info("%s is %s (%s)", target.role, *target.state(run.root))
     built = drive.build(target, run, rerun_checks=True)
     yield dg.MaterializeResult(
         asset_key=key,
