@@ -1,7 +1,8 @@
 """Decompression of files in blocks of bounded size.
 
 A file consists of one or more frames (gzip members, bzip2 or xz streams). A truncated frame is an error, and so is
-data that belongs to no frame. The standard library's file objects ignore some of these errors.
+data that belongs to no frame, except zero bytes that the format allows: after the last gzip member, and in multiples of
+four after an xz stream. The standard library's file objects ignore some of these errors.
 
 `decompress` holds one block and the format's window in memory; `align_to_lines` holds one block and the longest line.
 """
@@ -21,8 +22,8 @@ class TruncatedError(Exception):
     """Error of a stream that ends within a frame."""
 
 
-def decompress_with_arrow(file: Readable, codec_name: str) -> Iterator[bytes]:
-    """Decompress all frames with a codec of pyarrow, in blocks of bounded size.
+def _decompress_zstd(file: Readable) -> Iterator[bytes]:
+    """Decompress all zstd frames with pyarrow, in blocks of bounded size.
 
     pyarrow bounds the output of each call; other zstd libraries return up to 32,000 times the input's size in one call.
     Raise TruncatedError if the input is empty or ends within a frame, and OSError if the input is damaged.
@@ -30,7 +31,7 @@ def decompress_with_arrow(file: Readable, codec_name: str) -> Iterator[bytes]:
     import pyarrow as pa
 
     source = _ArrowSource(file)
-    stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), codec_name)
+    stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), "zstd")
     try:
         while block := stream.read(MAX_BLOCK_BYTES):
             yield block
@@ -68,7 +69,7 @@ class Codec:
     decompress_blocks: Callable[[Readable], Iterator[bytes]]
 
 
-ZSTD = Codec("zstd", lambda file: decompress_with_arrow(file, "zstd"))
+ZSTD = Codec("zstd", _decompress_zstd)
 
 
 def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
@@ -89,6 +90,9 @@ def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterato
         if "memory" in str(error).lower():  # zstd and xz refuse a window beyond their limit of memory
             fix = "decompress the file, such as by zstd -d --long=31 or xz -d, and read the result"
             raise InputError(f"the {codec.name} stream needs more than 128 MiB of memory", where, fix) from None
+        if "dictionary mismatch" in str(error).lower():
+            fix = "decompress the file with its dictionary, by zstd -d -D DICTIONARY, and read the result"
+            raise InputError(f"the {codec.name} stream needs a dictionary", where, fix) from None
         raise InputError(f"the {codec.name} stream is damaged ({error})", where, fix) from None
 
 

@@ -78,10 +78,60 @@ def test_stream_truncated_at_any_byte_is_refused(name: str) -> None:
 
 
 @codecs
-@pytest.mark.parametrize("tail", [b"\0" * 64, b"{}\n" * 20], ids=["zeros", "text"])
+@pytest.mark.parametrize(
+    "tail", [b"\n", b"{}\n" * 20, b"\0" * 8 + b"{}\n" * 20], ids=["newline", "text", "zeros, text"]
+)
 def test_content_after_the_last_frame_is_damage(name: str, tail: bytes) -> None:
     with pytest.raises(InputError, match=f"the {name} stream is (damaged|truncated)"):
         read(COMPRESS[name](TEXT) + tail)
+
+
+@pytest.mark.parametrize("name", ["zstd", "bzip2"])
+def test_zero_bytes_after_the_last_frame_are_damage(name: str) -> None:
+    with pytest.raises(InputError, match=f"the {name} stream is damaged"):
+        read(COMPRESS[name](TEXT) + bytes(64))
+
+
+@pytest.mark.parametrize("zeros", [1, 4, 512, 200_001])
+def test_zero_bytes_after_the_last_gzip_member_are_skipped(zeros: int) -> None:
+    assert read(gzip.compress(TEXT) + gzip.compress(b"") + bytes(zeros)) == TEXT
+
+
+def test_gzip_member_after_zero_bytes_is_damage() -> None:
+    with pytest.raises(InputError, match="the gzip stream is damaged"):
+        read(gzip.compress(TEXT) + bytes(4) + gzip.compress(TEXT))
+
+
+@pytest.mark.parametrize("zeros", [4, 512, 200_000])
+def test_padding_after_xz_streams_is_skipped(zeros: int) -> None:
+    stream = lzma.compress(TEXT) + bytes(zeros)
+
+    assert read(stream) == TEXT
+    assert read(stream + stream) == TEXT + TEXT
+
+
+@pytest.mark.parametrize("zeros", [1, 6, 131_071])
+def test_padding_of_xz_streams_is_a_multiple_of_four_bytes(zeros: int) -> None:
+    stream = lzma.compress(TEXT) + bytes(zeros)
+
+    for content in (stream, stream + stream):
+        with pytest.raises(InputError, match="the xz stream is damaged"):
+            read(content)
+
+
+def test_stream_of_the_older_lzma_format_after_an_xz_stream_is_damage() -> None:
+    with pytest.raises(InputError, match="the xz stream is damaged"):
+        read(lzma.compress(TEXT) + lzma.compress(TEXT, format=lzma.FORMAT_ALONE))
+
+
+def test_stream_that_needs_a_dictionary_is_not_called_damaged() -> None:
+    dictionary = zstandard.train_dictionary(2_000, [b"%d is a number\n" % number * 5 for number in range(1_000)])
+    content = zstandard.ZstdCompressor(dict_data=dictionary).compress(TEXT)
+
+    assert refusal(functools.partial(read, content)) == (
+        "here: the zstd stream needs a dictionary; decompress the file with its dictionary, by "
+        "zstd -d -D DICTIONARY, and read the result"
+    )
 
 
 def test_a_stream_that_needs_too_much_memory_is_not_called_damaged() -> None:
