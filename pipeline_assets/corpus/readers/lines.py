@@ -11,11 +11,13 @@ from typing import BinaryIO
 from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
 from pipeline_assets.corpus.formats.compression import align_to_lines
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES, ByteRange, SourceFile, open_source
+from pipeline_assets.corpus.readers.source_formats import strip_compression_suffix
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import hash_while_reading
 
 MAX_LINE_BYTES = 1 << 28
 _BLOCK_BYTES = 1 << 20
+_FIX = "fetch or write the file again"
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
@@ -93,9 +95,12 @@ def read_blocks(stream: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     """Yield the rest of an open file in decompressed blocks.
 
     At byte 0, the compression is detected and the bytes are hashed. At any other byte, plain bytes are read unhashed.
+    Raise InputError for a file without bytes whose name has the suffix of a compression: it is not a compressed file.
     """
+    if file.bytes == 0 and strip_compression_suffix(file.name) != file.name:
+        raise InputError("the compressed file has 0 bytes", file.path, _FIX)
     offset = stream.tell()
     codec = detect_codec(stream.read(HEAD_BYTES)) if offset == 0 else None
     stream.seek(offset)
     source = hash_while_reading(stream, file.path) if offset == 0 else stream
-    return read_decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)
+    return read_decompressed(source, codec, file.path, _FIX, _BLOCK_BYTES)
