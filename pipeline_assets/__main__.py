@@ -1,6 +1,27 @@
-"""`python -m pipeline_assets` runs the command `corpusmill`."""
+"""Start of the program `corpusmill`, also as `python -m pipeline_assets`.
 
-from pipeline_assets.cli import main
+Ctrl-C ends the program without a traceback: while the commands are imported, by the signal itself.
+"""
+
+import signal
+import sys
+import threading
+
+
+def main() -> None:
+    """Import the commands, then run the one that was typed."""
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if interrupts := is_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from pipeline_assets import cli
+
+    try:
+        if interrupts:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        cli.main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

@@ -6,8 +6,10 @@ import inspect
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -117,6 +119,28 @@ def test_python_m_has_the_same_output_and_exit_status(module: str, tmp_path: Pat
     assert (version_result.returncode, version_result.stdout) == (0, f"{version('corpusmill')}\n")
     assert wrong.returncode == 2
     assert only_line(wrong) == "none: folder not found; pass the folder of a finished artifact"
+
+
+@pytest.mark.parametrize("module", ["typer", "pipeline_assets.commands.status"])
+def test_ctrl_c_during_imports_shows_no_traceback(module: str, tmp_path: Path) -> None:
+    script = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["scripts"]["corpusmill"]
+    start_module, _, function = script.partition(":")
+    code = f"""
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["corpusmill", "status"]
+from {start_module} import {function}
+{function}()
+"""
+
+    result = subprocess.run([sys.executable, "-c", code], env=IMPORTABLE, cwd=tmp_path, capture_output=True, text=True)
+
+    assert result.returncode in (130, -signal.SIGINT)  # a shell reports 130 for both
+    assert result.stderr.strip() == ""
 
 
 @pytest.mark.parametrize(
