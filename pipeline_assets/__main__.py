@@ -1,6 +1,6 @@
 """Start of the program `corpusmill`, also as `python -m pipeline_assets`.
 
-Ctrl-C ends the program without a traceback: while the commands are imported, by the signal itself.
+Ctrl-C ends the program without a traceback: while the commands are imported and at exit, by the signal itself.
 """
 
 import signal
@@ -21,6 +21,9 @@ def main() -> None:
         cli.main()
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        if interrupts:  # at exit, multiprocessing waits for its processes, and would show where
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

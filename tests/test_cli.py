@@ -121,26 +121,35 @@ def test_python_m_has_the_same_output_and_exit_status(module: str, tmp_path: Pat
     assert only_line(wrong) == "none: folder not found; pass the folder of a finished artifact"
 
 
+def run_interrupted(folder: Path, interrupt: str) -> Result:
+    """Run the console script after code that sends SIGINT at some time."""
+    script = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["scripts"]["corpusmill"]
+    module, _, function = script.partition(":")
+    code = f"import atexit, os, signal, sys\n{interrupt}\nfrom {module} import {function}\n{function}()\n"
+    command = [sys.executable, "-c", code, "status"]
+    return subprocess.run(command, env=IMPORTABLE, cwd=folder, capture_output=True, text=True)
+
+
 @pytest.mark.parametrize("module", ["typer", "pipeline_assets.commands.status"])
 def test_ctrl_c_during_imports_shows_no_traceback(module: str, tmp_path: Path) -> None:
-    script = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["scripts"]["corpusmill"]
-    start_module, _, function = script.partition(":")
-    code = f"""
-import os, signal, sys
+    interrupt = f"""
 class Interrupt:
     def find_spec(self, name, *_):
         if name == {module!r}:
             os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Interrupt())
-sys.argv = ["corpusmill", "status"]
-from {start_module} import {function}
-{function}()
-"""
+sys.meta_path.insert(0, Interrupt())"""
 
-    result = subprocess.run([sys.executable, "-c", code], env=IMPORTABLE, cwd=tmp_path, capture_output=True, text=True)
+    result = run_interrupted(tmp_path, interrupt)
 
     assert result.returncode in (130, -signal.SIGINT)  # a shell reports 130 for both
     assert result.stderr.strip() == ""
+
+
+def test_ctrl_c_at_exit_shows_no_traceback(tmp_path: Path) -> None:
+    result = run_interrupted(tmp_path, "atexit.register(os.kill, os.getpid(), signal.SIGINT)")
+
+    assert result.returncode == -signal.SIGINT
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(

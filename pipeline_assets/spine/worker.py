@@ -11,6 +11,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -184,6 +185,8 @@ def start_process(
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
     _parent_pipe_ends.add(ours)
+    if method == "spawn":  # which starts this tracker first, and CPython 3.11 then unblocks SIGINT in this thread
+        resource_tracker.ensure_running()
     process: BaseProcess = context.Process(target=target, args=(theirs, *arguments), daemon=True, name=name)  # type: ignore[attr-defined]
     # Ctrl-C and a hangup reach all processes of the terminal. The child inherits this mask, so that only the parent
     # handles them.

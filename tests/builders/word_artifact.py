@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from pipeline_assets.build.build_target import build_target
@@ -228,3 +229,8 @@ def kill_the_server_once(shard: Words, window: Window, folder: StagingView, mark
         os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
     return write_words(shard, window, folder)
+
+
+def send_blocked_signals(connection: Connection) -> None:
+    """Send the signals that are blocked in this process."""
+    connection.send(signal.pthread_sigmask(signal.SIG_BLOCK, []))

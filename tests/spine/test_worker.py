@@ -39,6 +39,24 @@ def test_workers_ignore_ctrl_c(building: StagingDir, caplog: pytest.LogCaptureFi
     assert caplog.messages == []
 
 
+def test_first_process_that_a_program_starts_ignores_ctrl_c_from_its_start() -> None:
+    script = (
+        "import signal\n"
+        "from pipeline_assets.spine.worker import start_process\n"
+        "from word_artifact import send_blocked_signals\n"
+        "started = start_process('spawn', send_blocked_signals)\n"
+        "ours = signal.pthread_sigmask(signal.SIG_BLOCK, [])\n"
+        "print(signal.SIGINT in started.connection.recv(), signal.SIGINT in ours)\n"
+    )
+    path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
+
+    result = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+
+    assert (result.stdout, result.stderr) == ("True False\n", "")
+
+
 def test_orphaned_worker_commits_its_shard_and_ends(building: StagingDir, capfd: pytest.CaptureFixture[str]) -> None:
     ours, theirs = multiprocessing.Pipe()
 
