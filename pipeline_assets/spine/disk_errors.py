@@ -17,6 +17,9 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
     if is_denied and (closed := next(filter(_is_closed, (*reversed(path.parents), path)), None)) is not None:
         return RetryableError("opening the folder is not allowed", closed, "grant permission to read and enter it")
     match error.errno:
+        case errno.ENOSPC if _has_no_inodes(path):
+            fix = "remove files that are not needed (df -i counts inodes), then run the same command to continue"
+            return NoSpaceError("the file system has no inode left for another file", path, fix)
         case errno.ENOSPC:
             fix = "free some space, then run the same command to continue"
             return NoSpaceError("no space is left on the disk", path, fix)
@@ -38,6 +41,15 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
             return UsageError("expected a folder, got a file", file, "choose another folder, or move the file away")
     what = f"the operating system reports: {error.strerror or error}"
     return RetryableError(what, path, "fix that, then run the same command")
+
+
+def _has_no_inodes(path: Path) -> bool:
+    """Check whether the file system of a path has a fixed number of inodes, all in use."""
+    for place in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            statistics = os.statvfs(place)
+            return statistics.f_files > 0 and statistics.f_favail == 0
+    return False
 
 
 def _is_closed(folder: Path) -> bool:

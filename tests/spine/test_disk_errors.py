@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from mounts import mounted
 
 from pipeline_assets.spine.disk_errors import convert_os_errors, explain_os_error
 from pipeline_assets.spine.durable import DurableFile
@@ -28,6 +29,18 @@ def test_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
     assert str(explain_os_error(error.value, path)) == (
         f"{path}: no space is left on the disk; free some space, then run the same command to continue"
     )
+
+
+def test_disk_without_inodes_is_not_called_full(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=1m,nr_inodes=3") as disk:
+        with pytest.raises(OSError, match="No space left") as error:
+            for number in range(4):
+                (disk / str(number)).touch()
+
+        assert str(explain_os_error(error.value, Path(error.value.filename))) == (
+            f"{error.value.filename}: the file system has no inode left for another file; remove files that are not "
+            "needed (df -i counts inodes), then run the same command to continue"
+        )
 
 
 @pytest.mark.parametrize(
