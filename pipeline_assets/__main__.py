@@ -1,28 +1,22 @@
-"""Start of the program `corpusmill`, also as `python -m pipeline_assets`.
-
-Ctrl-C ends the program without a traceback: while the commands are imported and at exit, by the signal itself.
-"""
+"""Start of the program `corpusmill`, also as `python -m pipeline_assets`."""
 
 import signal
 import sys
-import threading
+
+from pipeline_assets.commands.interrupts import ended_by_ctrl_c
 
 
 def main() -> None:
-    """Import the commands, then run the one that was typed."""
-    is_main_thread = threading.current_thread() is threading.main_thread()
-    if interrupts := is_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from pipeline_assets import cli
-
+    """Import the commands, then run the one that was typed; show no traceback of Ctrl-C."""
+    with ended_by_ctrl_c():
+        from pipeline_assets import cli
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
-        if interrupts:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         cli.main()
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        if interrupts:  # at exit, multiprocessing waits for its processes, and would show where
+        if is_default:  # at exit, multiprocessing waits for its processes, and would show where
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

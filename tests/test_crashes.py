@@ -273,6 +273,34 @@ with resume_hint("corpusmill run x"):
     assert result.stderr.startswith("stopped\nto continue: corpusmill run x\n")
 
 
+def test_stop_while_pydantic_builds_a_model_is_not_an_error_of_the_schema() -> None:
+    result = run_program("""
+from typing import Annotated
+from pydantic import BaseModel
+from pydantic_core import core_schema
+
+class Choice:
+    is_stopped = False
+
+    def __hash__(self):
+        if not Choice.is_stopped:
+            Choice.is_stopped = True
+            os.kill(os.getpid(), signal.SIGINT)
+        return 1
+
+class Marker:
+    def __get_pydantic_core_schema__(self, source, handler):
+        return core_schema.literal_schema([Choice()])
+
+with resume_hint("corpusmill run x"):
+    class Recipe(BaseModel):
+        choice: Annotated[object, Marker()]
+    signal.pause()
+""")
+
+    assert result.stderr.startswith("stopped\nto continue: corpusmill run x\n")
+
+
 def test_signalled_forked_process_ends_by_the_signal() -> None:
     result = run_program("""
 with resume_hint("corpusmill run x"):

@@ -72,7 +72,7 @@ MAY_IMPORT = {
     "commands": RESOURCES | {"commands"},
     "api": SYSTEMS,
     "cli": {"commands", "spine"},
-    "__main__": {"cli"},
+    "__main__": {"cli", "commands"},
 }
 
 

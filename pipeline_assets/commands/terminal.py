@@ -237,11 +237,11 @@ def _interrupt_on_stop_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)  # a worker that was just forked ends by the signal itself
             os.kill(os.getpid(), number)
             return
-        while frame is not None and frame.f_code.co_name != "__set_name__":
+        while frame is not None and not _replaces_exceptions(frame):
             frame = frame.f_back
         if frame is None:
             raise KeyboardInterrupt
-        # Python 3.11 replaces an exception in a `__set_name__` method with a RuntimeError: send the signal again later.
+        # Send the signal again later.
         threading.Timer(_REPEAT_DELAY_S, os.kill, (process, number)).start()
 
     for number in numbers:
@@ -251,6 +251,16 @@ def _interrupt_on_stop_signals() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, _STOP_SIGNALS[number])
+
+
+def _replaces_exceptions(frame: FrameType) -> bool:
+    """Check whether a function's caller replaces a KeyboardInterrupt by another error.
+
+    Python 3.11 does so with a RuntimeError for `__set_name__` methods, and pydantic with a SchemaError while it builds
+    a model.
+    """
+    is_pydantic = str(frame.f_globals.get("__name__")).startswith("pydantic._internal.")
+    return is_pydantic or frame.f_code.co_name == "__set_name__"
 
 
 @contextlib.contextmanager
