@@ -14,7 +14,7 @@ import typer
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path, recipe_paths
 from pipeline_assets.build.run import HUB_TRIES
 from pipeline_assets.commands import terminal
-from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, open_interactive_hub, slugify
+from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, join_names, open_interactive_hub, slugify
 from pipeline_assets.commands.status import RecipeStatus
 from pipeline_assets.corpus.readers.file_patterns import is_excluded, matching_names
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
@@ -205,7 +205,7 @@ def init(
         is_root_inside = patterns == [_ALL_FILES] and top in root.parents
         exclude = (glob.escape(str(root.relative_to(top))),) if is_root_inside else ()
         listed = SourceFolder(folder, tuple(patterns), exclude)
-        sections, messages = draft_sources(listed, _source_name(folder.name) or name, data)
+        sections, messages = draft_sources(listed, join_names([_source_name(folder.name) or name]), data)
         drafts += sections
         for file in matching_names(folder, patterns) if len(input) > 1 else ():
             reader = readers.setdefault(os.path.realpath(folder / file), pattern)

@@ -136,6 +136,7 @@ def test_init_prints_guessed_text_columns(corpusmill: Corpusmill, tmp_path: Path
         (["日本語"], ["mine"]),
         (["_drafts"], ["drafts"]),
         (["two\nlines"], ["two-lines"]),
+        (["r" * 230], [f"{'r' * 100}-1888ad90"]),
         (["x/a", "y/a", "z/a-2"], ["a", "a-2", "a-2-2"]),
     ],
 )
