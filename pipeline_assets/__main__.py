@@ -3,12 +3,12 @@
 import signal
 import sys
 
-from pipeline_assets.commands.interrupts import ended_by_ctrl_c
+from pipeline_assets.commands.interrupts import end_on_ctrl_c
 
 
 def main() -> None:
-    """Import the commands, then run the one that was typed; show no traceback of Ctrl-C."""
-    with ended_by_ctrl_c():
+    """Run the command in `sys.argv`; Ctrl-C ends it without a traceback."""
+    with end_on_ctrl_c():
         from pipeline_assets import cli
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:

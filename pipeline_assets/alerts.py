@@ -39,7 +39,7 @@ def alert(context: dg.RunFailureSensorContext) -> None:
 
 
 def _engine_errors(context: dg.RunFailureSensorContext) -> list[str]:
-    """Return errors of Dagster in a run, oldest first, such as a job that the definitions no longer have."""
+    """Return Dagster's own errors in a run, oldest first, such as a missing job."""
     entries = context.instance.all_logs(context.dagster_run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
     events = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
     errors = [getattr(event.event_specific_data, "error", None) for event in events]
@@ -59,7 +59,7 @@ def _run_name(run: dg.DagsterRun, failed_steps: set[str]) -> str:
 
 
 class _RefuseRedirects(urllib.request.HTTPRedirectHandler):
-    """Handler for which redirects are errors: urllib would follow them by a GET, without the text."""
+    """Handler that refuses redirects; urllib would follow them by a GET without text."""
 
     def redirect_request(self, *_: object) -> None:
         """Return None, so that urllib raises HTTPError."""

@@ -25,7 +25,7 @@ from typer.exceptions import TyperException
 
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED_NAMES
 from pipeline_assets.commands.help_text import CommandGroup, name_value_type, write_epilog
-from pipeline_assets.commands.interrupts import ended_by_ctrl_c
+from pipeline_assets.commands.interrupts import end_on_ctrl_c
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
 from pipeline_assets.commands.settings import HELP_PANEL, Settings, set_variables, signature_parameters
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -146,7 +146,7 @@ def _add_all_commands() -> None:
 
 
 def _load_function(module: str, name: str) -> Any:
-    with ended_by_ctrl_c():
+    with end_on_ctrl_c():
         return getattr(importlib.import_module(f"pipeline_assets.{module}"), name)
 
 

@@ -1,4 +1,4 @@
-"""Run of `dagster dev` with this project's webserver and code server, until stdin ends."""
+"""`dagster dev` with the webserver and code server of this project."""
 
 import os
 import signal

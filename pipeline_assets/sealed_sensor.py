@@ -147,7 +147,7 @@ def _fingerprint(assets: Sequence[_TrackedAsset], root: Path, failed_runs: Seque
 
 
 def _count_known_assets(assets: Sequence[_TrackedAsset], instance: dg.DagsterInstance) -> int:
-    """Count the assets that have events; a user may wipe events, or all runs with theirs."""
+    """Count the assets that have events; users may wipe events."""
     return len({entry.view.key for entry in assets}.intersection(instance.all_asset_keys()))
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C while code is imported, when only the end of the process is worth anything."""
+"""Ctrl-C during imports, which ends the process at once."""
 
 import contextlib
 import signal
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process by its signal in a `with` block, unless it has a handler.
+def end_on_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process without an exception in a `with` block.
 
-    A KeyboardInterrupt during imports shows where in a library it was raised, and pydantic replaces it by an error.
+    Nothing changes outside the main thread, or if Ctrl-C has a handler other than Python's. A KeyboardInterrupt in an
+    import would show a library's traceback, and pydantic would replace it by an error of its own.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -195,14 +195,14 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
 
 
 def _count_lines(counts: "Sequence[CountChange]") -> list[str]:
-    """Return a table of the rows read and of all counts that differ, then the number of the others."""
+    """Return a table of rows read and differing counts, then the number of equal ones."""
     shown = [count for count in counts if not count.is_equal or count.name == "ledger.in"]
     cells = [("", "A", "B", "change")]
     for count in shown:
         change = "" if count.is_equal else _format_figure(count.delta, "+")
         cells.append((_describe_count(count.name), _format_figure(count.a), _format_figure(count.b), change))
-    others = len(counts) - len(shown)
-    more = [f"{terminal.pluralize(others, 'equal count')}; --json gives all"] if others else []
+    equal = len(counts) - len(shown)
+    more = [f"{terminal.pluralize(equal, 'equal count')}; --json gives all"] if equal else []
     return [*(terminal.align(cells, number_columns=(1, 2, 3)) if shown else ()), *more]
 
 

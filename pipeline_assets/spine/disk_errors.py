@@ -44,7 +44,10 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
 
 
 def _has_no_inodes(path: Path) -> bool:
-    """Check whether the file system of a path has a fixed number of inodes, all in use."""
+    """Check whether all inodes of a path's file system are in use.
+
+    File systems without a fixed number of inodes report 0.
+    """
     for place in (path, *path.parents):
         with contextlib.suppress(OSError):
             statistics = os.statvfs(place)

@@ -53,7 +53,7 @@ class Materialized:
 def execute_some_steps(
     root: Path, instance: dg.DagsterInstance, recipe: str, partition: str, steps: list[str]
 ) -> dg.DagsterRun:
-    """Run all assets of a recipe, but execute only `steps`, as "re-execute from failure" does.
+    """Execute only `steps` of a run of all assets, as "re-execute from failure" does.
 
     `steps` are names of artifacts.
     """

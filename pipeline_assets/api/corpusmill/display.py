@@ -20,7 +20,10 @@ _BAR_HEIGHT_PX, _NARROW_BAR_PX, _WIDE_BAR_PX = 120, 34, 130  # wide bars have ro
 
 
 class Traces(list[TracedRow]):
-    """Rows traced to their sources: a table in a notebook, and a line per source row elsewhere."""
+    """Rows traced to their sources.
+
+    Notebooks show them as a table, and a Python shell as a line per source row.
+    """
 
     def __repr__(self) -> str:
         rows = [f"{row}  {licence}  {excerpt}" for row, _, licence, excerpt in self._source_rows()]
