@@ -123,8 +123,16 @@ DIFFERENCES = {
         "0 documents in both, with different texts",
     ],
     ("nemotron", "nemotron/nemotron_v1/candidate_pools/chats"): [IDENTICAL],
-    ("nemotron", "nemotron/nemotron_v1/training_subsets"): ["completion tokens 102 102", "0 documents only in A"],
-    ("stage2", "stage2/local/raw_corpus/first"): ["domain: unknown → books", "text bytes 5,031 5,031"],
+    ("nemotron", "nemotron/nemotron_v1/training_subsets"): [
+        "rows read 5 5",
+        "6 equal counts; --json gives all",
+        "0 documents only in A",
+    ],
+    ("stage2", "stage2/local/raw_corpus/first"): [
+        "domain: unknown → books",
+        "rows read 13 13",
+        "7 equal counts; --json gives all",
+    ],
     ("parallel_text", "parallel_text/pairs/sample"): [
         "sample.algorithm: l → classic",
         "stage: parallel_sample version 2 → parallel_sample version 3",
