@@ -242,7 +242,8 @@ def run_stubs(root: Path, stubs: dict[str, str], **variables: str) -> subprocess
 def test_the_fifth_death_of_a_service_stops_all_services(root: Path) -> None:
     variables = {f"DAGSTER_PG_{name}": "other" for name in ("HOST", "DB", "USER", "PASSWORD")}
 
-    result = run_stubs(root, {"dagster": '[ "$1" = instance ] || exit 7'}, **variables)
+    code = f'[ "$2" != pipeline_assets.code_server ] || exit 7; exec {sys.executable} "$@"'
+    result = run_stubs(root, {"dagster": "", "dagster-daemon": "exec sleep 600", "python": code}, **variables)
 
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
