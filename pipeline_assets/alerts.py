@@ -47,7 +47,7 @@ def _engine_errors(context: dg.RunFailureSensorContext) -> list[str]:
 
 
 def _run_name(run: dg.DagsterRun, failed_steps: set[str]) -> str:
-    """Return a run's job; for a run of assets, those that failed, and the partition."""
+    """Return a run's job or, for a run of assets, the failed assets and the partition."""
     if run.job_name != ASSET_JOB:
         return run.job_name
     keys = sorted(run.asset_selection or (), key=dg.AssetKey.to_user_string)

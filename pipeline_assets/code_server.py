@@ -1,8 +1,8 @@
 """Dagster code server that ends when its process with the definitions dies.
 
 `dagster code-server` loads the definitions in a child process. If that process is killed, for example for its memory,
-Dagster's own code server keeps running without definitions: every run, sensor and backfill then fails until somebody
-reloads the definitions. Whatever starts a code server also starts a dead one again, so this code server ends, too.
+Dagster's own code server keeps running without definitions: every run, sensor and backfill then fails until the
+definitions are reloaded. Whatever starts a code server also starts a dead one again, so this code server ends, too.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Format of help texts: examples that can be pasted, and names of value types."""
+"""Format of help texts.
+
+An example is one line, which can be pasted. An option is shown with the type of one value.
+"""
 
 import inspect
 from typing import Any, get_args

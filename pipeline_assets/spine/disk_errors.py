@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.usage import nearest_existing
 
 _NO_THREAD = "can't start new thread"  # CPython's message if memory, or the limit on processes, is used up
 
@@ -48,10 +49,9 @@ def _has_no_inodes(path: Path) -> bool:
 
     File systems without a fixed number of inodes report 0.
     """
-    for place in (path, *path.parents):
-        with contextlib.suppress(OSError):
-            statistics = os.statvfs(place)
-            return statistics.f_files > 0 and statistics.f_favail == 0
+    with contextlib.suppress(OSError):
+        statistics = os.statvfs(nearest_existing(path))
+        return statistics.f_files > 0 and statistics.f_favail == 0
     return False
 
 

@@ -18,6 +18,8 @@ from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.worker import ShardJob, serve
 
+MODULE_PATH = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
+
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
 def test_failure_of_the_caller_leaves_no_process(building: StagingDir, kind: type[BaseException]) -> None:
@@ -48,10 +50,9 @@ def test_first_process_that_a_program_starts_ignores_ctrl_c_from_its_start() -> 
         "ours = signal.pthread_sigmask(signal.SIG_BLOCK, [])\n"
         "print(signal.SIGINT in started.connection.recv(), signal.SIGINT in ours)\n"
     )
-    path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
 
     result = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": MODULE_PATH}, capture_output=True, text=True
     )
 
     assert (result.stdout, result.stderr) == ("True False\n", "")
@@ -96,11 +97,10 @@ def test_workers_end_with_their_parent_after_any_signal(tmp_path: Path, end: sig
         "    work = partial(open_and_wait, fifo=fifo)\n"
         "    list(run_stage('write', work, ENGLISH, building, RunSettings(2, start_method)))\n"
     )
-    path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
 
     parent = subprocess.Popen(
         [sys.executable, "-c", script, str(fifo), start_method],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": MODULE_PATH},
         stderr=subprocess.DEVNULL,
     )
     with open(fifo, "rb", buffering=0) as pipe:  # ends when the last process with the other end has exited

@@ -102,15 +102,14 @@ def draft_sources(folder: SourceFolder, source_name: str, root: Path) -> tuple[l
         "wikipedia": _draft_wikipedia(folder, files["wikipedia"]),
     }
     sections = [draft for kind in FILE_DESCRIPTIONS for draft in drafted[kind]]
+    lines = describe_left_out(left_out, folder.path)
     if not sections:
-        lines = describe_left_out(left_out, folder.path)[:_MAX_LISTED_REASONS]
-        reasons = f" (left out: {', '.join(lines)})" if lines else ""
+        reasons = f" (left out: {', '.join(lines[:_MAX_LISTED_REASONS])})" if lines else ""
         what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(FILE_DESCRIPTIONS.values())}"
         raise UsageError(what, folder.path, fix)
     unread = set(itertools.chain(*left_out.values()))
     read = [file for file in files["local"] if file.name not in unread]
-    lines = [f"left out: {line}" for line in describe_left_out(left_out, folder.path)]
-    return sections, [*lines, *describe_links_and_copies(read)]
+    return sections, [*(f"left out: {line}" for line in lines), *describe_links_and_copies(read)]
 
 
 def _source_kind(file: SourceFile) -> str:

@@ -309,7 +309,7 @@ def test_a_full_disk_leaves_no_file_and_arrow_prints_nothing(
     assert capfd.readouterr().err == ""
 
 
-COUNT_THREADS = """
+READ_AND_CHECK = """
 import sys
 from pathlib import Path
 from pipeline_assets.corpus.formats.parquet import StoredParquet, open_parquet
@@ -334,7 +334,7 @@ print(_can_fork_safely())
 def test_a_process_that_read_a_file_can_still_fork_its_workers(path: Path, read: str) -> None:
     pq.write_table(pa.table({"number": range(8), "name": list("abcdefgh")}), path, row_group_size=4)
 
-    command = [sys.executable, "-c", COUNT_THREADS, path, read]
+    command = [sys.executable, "-c", READ_AND_CHECK, path, read]
     ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
 
     assert (ran.stdout, ran.stderr) == ("True\n", "")
