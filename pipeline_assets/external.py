@@ -28,6 +28,7 @@ from pipeline_assets.corpus.readers.hub_errors import RepoType
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, modification_times_ns
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH
+from pipeline_assets.sensor_cursor import read_cursor
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.key_types import UNPINNED
@@ -40,6 +41,8 @@ _INTERVAL_S = 600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 _HUB_WAIT_S = 10.0  # longer waits for a hub, which sends bytes slowly or not, would exceed that
 ObserveFunction: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
+_Observation: TypeAlias = tuple[float, dict[str, Any]]  # time in seconds since 1970, and values
+_NEVER: _Observation = (0.0, {})
 
 
 @dataclass(frozen=True)
@@ -162,12 +165,12 @@ def external_inputs_sensor(assets: Collection[ExternalAsset], root: Path) -> dg.
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def external_sources(context: dg.SensorEvaluationContext, hub: Hub) -> dg.SensorResult:
-        seen: dict[str, Any] = json.loads(context.cursor or "{}")
+        seen = read_cursor(context.cursor, dict[str, _Observation], {})
         files = replace(hub.files(root, tries=1), progress_s=_HUB_WAIT_S, timeout_s=_HUB_WAIT_S)
         deadline = time.monotonic() + _MAX_TICK_S
         events = []
         # The oldest observation comes first, so that the next tick starts with the inputs that this one does not reach.
-        for external in sorted(assets, key=lambda entry: seen.get(entry.key.to_user_string(), {}).get("at", 0.0)):
+        for external in sorted(assets, key=lambda entry: seen.get(entry.key.to_user_string(), _NEVER)[0]):
             if time.monotonic() > deadline:
                 break
             try:
@@ -175,9 +178,9 @@ def external_inputs_sensor(assets: Collection[ExternalAsset], root: Path) -> dg.
             except (InputError, OSError) as error:
                 values = {"cannot be read": str(error)}
             name = external.key.to_user_string()
-            if seen.get(name, {}).get("found") != values:
+            if seen.get(name, _NEVER)[1] != values:
                 events.append(dg.AssetObservation(external.key, metadata={**external.pinned_values, **values}))
-            seen[name] = {"at": time.time(), "found": values}
+            seen[name] = (time.time(), values)
         known = {external.key.to_user_string() for external in assets}
         cursor = json.dumps({name: observed for name, observed in seen.items() if name in known})
         return dg.SensorResult(asset_events=events, cursor=cursor)

@@ -21,6 +21,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.compat import latest_completed_tick
 from pipeline_assets.events import check_event_fields, targets_by_kind
 from pipeline_assets.schedules import ScheduleSection
+from pipeline_assets.sensor_cursor import read_cursor
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import MANIFEST_FILE
@@ -106,7 +107,7 @@ def freshness_sensor(all_checks: Sequence[FreshnessChecks]) -> dg.SensorDefiniti
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        known: dict[str, str] = json.loads(context.cursor or "{}")
+        known = read_cursor(context.cursor, dict[str, str], {})
         fingerprints, events = dict[str, str](), []
         for check in all_checks:
             for spec, results in check.results(context.instance, datetime.now(UTC)):

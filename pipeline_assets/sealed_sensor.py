@@ -10,6 +10,7 @@ import contextlib
 import graphlib
 import hashlib
 import itertools
+import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.target import Target
 from pipeline_assets.compat import PARTITION_TAG
 from pipeline_assets.events import AssetView
+from pipeline_assets.sensor_cursor import read_cursor
 from pipeline_assets.spine.artifact import CheckResult, check_record_path, open_artifact, read_check_results, size_error
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
@@ -55,14 +57,14 @@ def sealed_artifacts_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorD
         assets = _list_assets(requested, root, names)
         fingerprint = _fingerprint(assets, root, _latest_failed_runs(context.instance, 1))
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
-        reported_fingerprint, _, known_assets = (context.cursor or "").partition(" ")
-        is_wiped = _count_known_assets(assets, context.instance) < int(known_assets or 0)
+        reported_fingerprint, known_assets = read_cursor(context.cursor, tuple[str, int], ("", 0))
+        is_wiped = _count_known_assets(assets, context.instance) < known_assets
         if fingerprint == reported_fingerprint and not is_wiped:
             return dg.SkipReason("nothing was built since the last scan")
         reported = _report_events(assets, root, context.instance)
         if reported is None:
             return dg.SkipReason("too many events for one tick; the next one continues")
-        context.update_cursor(f"{fingerprint} {_count_known_assets(assets, context.instance)}")
+        context.update_cursor(json.dumps([fingerprint, _count_known_assets(assets, context.instance)]))
         return dg.SkipReason(f"events reported: {reported}")
 
     return sealed_artifacts

@@ -113,6 +113,8 @@ def test_the_sensor_reports_each_asset_once(root: Path, instance: dg.DagsterInst
         first = sensor.evaluate_tick(context)
     with dg.build_sensor_context(instance=instance, cursor=first.cursor) as context:
         second = sensor.evaluate_tick(context)
+    with dg.build_sensor_context(instance=instance, cursor="edited in the UI") as context:
+        third = sensor.evaluate_tick(context)
 
     graph = definitions.resolve_asset_graph()
     checks = {event.asset_key: event for event in first.asset_events if isinstance(event, dg.AssetCheckEvaluation)}
@@ -121,6 +123,7 @@ def test_the_sensor_reports_each_asset_once(root: Path, instance: dg.DagsterInst
     assert (checks[FILTERED].passed, checks[FILTERED].severity) == (False, dg.AssetCheckSeverity.WARN)
     assert checks[FILTERED].description is not None and checks[FILTERED].description.startswith("notes: overdue since ")
     assert second.asset_events == []
+    assert third.asset_events == first.asset_events
 
 
 @pytest.mark.parametrize("text", [None, "name: ["])
