@@ -123,6 +123,11 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     if state == "damaged":
         what, fix = f"the artifact is damaged ({reason})", f"{_REPLACE_HINT} to build it again"
         raise InputError(what, root / target.folder, fix)
+    if sealed is not None and target.removal_staleness(root, sealed) == reason:
+        # A build under another name would leave the rows to forget where they are.
+        what, _, fix = reason.partition("; ")
+        fix = f"{fix}, or {_REPLACE_HINT}" if fix else f"{_REPLACE_HINT} to build it without listed rows"
+        raise UsageError(what, root / target.folder, fix)
     fix = f"set another `{target.name_key}` in the recipe, or {_REPLACE_HINT}"
     raise UsageError(f"another version is sealed here: {reason}", root / target.folder, fix)
 

@@ -37,4 +37,7 @@ def removal_staleness(root: Path, removals: Removals, manifest: Manifest) -> str
     if rows := sum(comparison.rows.values()):
         return f"{rows:,} row{'s are' if rows > 1 else ' is'} on the removal list"
     new = len(removals.entries) - count_compared_entries(removals, manifest, comparison)
-    return f"not compared with {new:,} new entries of the removal list; run `corpusmill forget`" if new else None
+    if not new:
+        return None
+    entries = "a new entry" if new == 1 else f"{new:,} new entries"
+    return f"not compared with {entries} of the removal list; run `corpusmill forget`"

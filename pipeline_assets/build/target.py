@@ -201,8 +201,7 @@ class Target:
             return f"built by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
             return "the tokenizer changed"
-        listed = read_removals(root) if self.kind.applies_removals else NO_REMOVALS
-        if listed.entries and (reason := removal_staleness(root, listed, manifest)) is not None:
+        if reason := self.removal_staleness(root, manifest):
             return reason
         if self.external_inputs is not None and (changed := self.external_inputs.describe_changes(root, manifest)):
             return changed
@@ -219,6 +218,11 @@ class Target:
             if sealed_with.pop(target.role) != upstream.digest:
                 return f"{target.role} changed since"
         return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
+
+    def removal_staleness(self, root: Path, manifest: Manifest) -> str | None:
+        """Return why the removal list makes a manifest stale; None if it does not."""
+        listed = read_removals(root) if self.kind.applies_removals else NO_REMOVALS
+        return removal_staleness(root, listed, manifest) if listed.entries else None
 
     def state(self, root: Path) -> tuple[State, str]:
         """Return (state, digest) if the state is `current`, otherwise (state, reason)."""

@@ -62,7 +62,8 @@ class Progress:
             parts = [f"{self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB{rate}"]
         for name, count in self._counts.items():
             rate = _format_rate(name, count - self._counts_before[name], seconds)
-            parts.append((f"{count / 1e6:,.1f} MB" if name == "bytes" else f"{count:,} {name}") + rate)
+            noun = name.removesuffix("s") if count == 1 else name
+            parts.append((f"{count / 1e6:,.1f} MB" if name == "bytes" else f"{count:,} {noun}") + rate)
         if done_now > 0 and self._done < self._total:
             parts.append(f"{seconds / done_now * (self._total - self._done):,.0f} s left")
         return "; ".join(parts)

@@ -16,6 +16,7 @@ from marked_rows import build, built_sources, forget_ids, marker, markers, row_t
 from stage_a_build import local_source, only, parse_recipe, recipe_with
 from stage_a_sources import SITES, write_sources
 
+from pipeline_assets.build.build_target import raise_if_occupied
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.corpus.removal_entries import add_entries
@@ -225,8 +226,21 @@ def test_artifact_not_compared_with_new_entries_is_stale(tmp_path: Path) -> None
         "stale",
         "not compared with 2 new entries of the removal list; run `corpusmill forget`",
     )
+    with pytest.raises(UsageError) as uncompared:
+        raise_if_occupied(notes, root, replace=False)
     assert run_forget(root)["artifacts"] == [str(root / notes.folder)]
     assert notes.state(root) == ("stale", "1 row is on the removal list")
+    with pytest.raises(UsageError) as listed:
+        raise_if_occupied(notes, root, replace=False)
+    # No advice to build under another name, which would leave the row where it is.
+    assert (uncompared.value.what, uncompared.value.fix) == (
+        "not compared with 2 new entries of the removal list",
+        "run `corpusmill forget`, or run with --replace",
+    )
+    assert (listed.value.what, listed.value.fix) == (
+        "1 row is on the removal list",
+        "run with --replace to build it without listed rows",
+    )
 
 
 def test_a_crash_while_entries_are_added_leaves_all_or_none(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_only_shards_with_repeats_are_rewritten(ingest: Ingest, caplog: pytest.L
 
     assert [file.rows for file in snapshot.manifest.identity.files] == [2, 1, 1]
     [line] = [message for message in caplog.messages if message.startswith("unique_ids")]
-    assert line.startswith("unique_ids: 1/1 shards; 1 documents, ")
+    assert line.startswith("unique_ids: 1/1 shards; 1 document, ")
 
 
 def test_ids_of_dropped_and_rejected_rows_remain_usable(ingest: Ingest, read_docs: Read) -> None:
