@@ -1,6 +1,7 @@
-"""No command imports pandas, which takes 0.3 CPU seconds and 40 MiB per process.
+"""Imports that cost time at each start: pandas in any command, Nemotron in others.
 
-`refused_imports` guards each process of a command that a test types; these tests cover the rest of the claim.
+pandas takes 0.3 CPU seconds and 40 MiB per process. `refused_imports` guards each process of a command that a test
+types; these tests cover the rest of the claim.
 """
 
 import re
@@ -64,3 +65,16 @@ if __name__ == "__main__":
     assert build_system({system!r}, Path({str(tmp_path / "root")!r}), RunSettings(2))
 """
     assert run_python(code, tmp_path / "notes") == ""
+
+
+def test_pages_of_other_systems_load_no_code_of_nemotron() -> None:
+    code = """
+import sys
+from pipeline_assets.systems import healing, parallel_text, stage2_mixture, stage_a
+print(*sys.modules)
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=TESTS.parent, capture_output=True, text=True, check=True)
+
+    packages = ("jinja2", "pipeline_assets.corpus.chat_templates", "pipeline_assets.corpus.nemotron")
+    assert "pipeline_assets.corpus.packing" in loaded.stdout.split()
+    assert [name for name in loaded.stdout.split() if name.startswith(packages)] == []

@@ -1,17 +1,14 @@
 """Checks of artifacts against their recipes, for the pages of the systems."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document_sizes import OUTSIZED
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.nemotron.row_checks import compare_coverage
 from pipeline_assets.corpus.packing.empty_sources import DEDUPLICATED_KIND
 from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
-from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact, read_manifest
+from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.sealed_folder import require_manifest
 
@@ -64,26 +61,6 @@ def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) ->
     """Check that encoding loses at most `max_unknown_fraction` of each source's text."""
     limit = target.count_limit if isinstance(target.count_limit, LossLimit) else LossLimit()
     return limit.evaluate(tokens.manifest)
-
-
-def _open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
-    """Open a target's artifact if it was built from `inputs`; else return None.
-
-    The artifact must have the target's recipe and stage, and `inputs` (the input entries of another manifest) must
-    contain all its upstream artifacts. External files are not compared. Raise InputError if the artifact is damaged.
-    """
-    manifest = read_manifest(root / target.folder)
-    if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (target.recipe, target.stage):
-        return None
-    is_derived = all(entry in inputs for entry in manifest.identity.upstream)
-    return open_artifact(root / target.folder) if is_derived else None
-
-
-def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that the metadata of normalized rows matches the counts in the inventory."""
-    upstream = shards.manifest.identity.upstream
-    inventories = [_open_derived_from(inventory, upstream, root) for inventory in target.checked_against]
-    return compare_coverage(shards, inventories)
 
 
 def draws_are_deduplicated(packed: Artifact, target: Target, root: Path) -> Verdict:

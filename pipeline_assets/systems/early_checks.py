@@ -1,14 +1,13 @@
 """Checks of files and libraries, before a build whose later steps need them."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pipeline_assets.build.build_target import raise_if_occupied
-from pipeline_assets.build.pins.model_pin import ModelFolder, raise_if_too_long
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import lacks_input
-from pipeline_assets.build.target import Target
+from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
@@ -23,7 +22,6 @@ from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.errors import RecipeKey, UsageError, combine_errors
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.systems.scoring import missing_split_error, splits_of_pools
 
 # Recipe keys that name artifacts of other recipes, by kind.
 _KEYS = {"normalized": "sources", "signatures": "seen", "candidate_pools": "sealed_pools", "token_shards": "mixture"}
@@ -61,22 +59,13 @@ def check_occupied(targets: Iterable[Target], root: Path) -> None:
 
 
 def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | None = None) -> None:
-    """Check the inputs of builds: models, object stores and other recipes' artifacts.
+    """Check the inputs of builds: object stores and other recipes' artifacts.
 
     Raises:
-        UsageError: Artifacts are missing (all are listed), signatures have other settings than `dedup`, pools have no
-            row of a split to score (all are listed), a model folder is missing, `max_length` exceeds the model's
-            maximum length, or obstore is not installed.
-        InputError: A model is not supported.
+        UsageError: Artifacts are missing (all are listed), signatures have other settings than `dedup`, or obstore is
+            not installed.
     """
-    built = {target.folder for target in targets}  # a recipe may name its own artifact
-    needed = {
-        upstream.folder: upstream.kind
-        for target in targets
-        if any(upstream.is_external for upstream in target.upstream) and not target.matches_recipe(root)
-        for upstream in target.upstream
-        if upstream.is_external and upstream.folder not in built
-    }
+    needed = needed_artifacts(targets, root)
     missing = [(kind, root / folder) for folder, kind in needed.items() if read_manifest(root / folder) is None]
     if missing:
         fix = "build it first, or correct the recipe"
@@ -87,29 +76,19 @@ def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | Non
         from pipeline_assets.corpus.dedup.signature_store import open_stores
 
         open_stores({str(folder): open_artifact(root / folder) for folder in signatures}, dedup)
-    _check_splits_of_pools(targets, needed, root)
-    _check_model_folders(targets, root)
     _check_stores(targets, root)
 
 
-def _check_splits_of_pools(targets: Iterable[Target], needed: Container[Path], root: Path) -> None:
-    errors = []
-    for target in targets:
-        if target.stage.name == SCORES_STAGE.name and target.upstream[0].folder in needed:
-            pools, split = open_artifact(root / target.upstream[0].folder), target.recipe["split"]
-            if split not in splits_of_pools(pools) and not target.matches_recipe(root):
-                errors.append(missing_split_error(pools, split))
-    if errors:
-        raise combine_errors(errors)
-
-
-def _check_model_folders(targets: Iterable[Target], root: Path) -> None:
-    for target in targets:
-        for model in (target, *target.upstream):
-            if isinstance(model.external_inputs, ModelFolder) and not target.matches_recipe(root):
-                chosen = model.external_inputs.resolve_path(root).choose_files()
-                if "scoring" in target.recipe:
-                    raise_if_too_long(target.recipe["scoring"]["max_length"], chosen.decisions["max_positions"])
+def needed_artifacts(targets: Sequence[Target], root: Path) -> dict[Path, Kind]:
+    """Return folder and kind of other recipes' artifacts that the builds of targets need."""
+    built = {target.folder for target in targets}  # a recipe may name its own artifact
+    return {
+        upstream.folder: upstream.kind
+        for target in targets
+        if any(upstream.is_external for upstream in target.upstream) and not target.matches_recipe(root)
+        for upstream in target.upstream
+        if upstream.is_external and upstream.folder not in built
+    }
 
 
 def _check_stores(targets: Iterable[Target], root: Path) -> None:

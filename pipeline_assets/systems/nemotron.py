@@ -37,8 +37,9 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.systems import early_checks
-from pipeline_assets.systems.checks import coverage_within_inventory
+from pipeline_assets.systems.coverage_check import coverage_within_inventory
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
+from pipeline_assets.systems.model_checks import check_models
 from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, template_targets
 
 
@@ -109,6 +110,7 @@ class NemotronRecipe(Recipe):
     def check_prerequisites(self, root: Path, targets: Sequence[Target] | None = None) -> None:
         targets = self.targets() if targets is None else targets
         early_checks.check_inputs(targets, root)
+        check_models(targets, root)
         near = self.deduplicate.near if self.deduplicate else None
         early_checks.check_faiss_installed(near, "deduplicate", targets, root)
         early_checks.check_evaluation_sets(self.decontamination, targets, root)
