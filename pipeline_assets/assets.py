@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -18,7 +19,7 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.code_references import code_references
-from pipeline_assets.compat import ASSET_JOB, is_reserved_name
+from pipeline_assets.compat import ASSET_JOB, AUTOMATION_TAG, is_reserved_name
 from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.disk_errors import convert_os_errors
@@ -35,10 +36,16 @@ _RETRY_POLICY = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPON
 _HUB_POOL = "hub"
 
 
-def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetsDefinition]:
-    """Return an asset for each kind of artifact of a recipe, upstream first."""
+def build_assets(
+    recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder, automation_replaces: bool = False
+) -> list[dg.AssetsDefinition]:
+    """Return an asset for each kind of artifact of a recipe, upstream first.
+
+    `automation_replaces` lets runs that an automation condition requested replace stale and damaged artifacts: nobody
+    configures these runs.
+    """
     by_kind = events.targets_by_kind(recipe)
-    return [_recipe_asset(recipe, targets, root, recipe_by_folder) for targets in by_kind.values()]
+    return [_recipe_asset(recipe, targets, root, recipe_by_folder, automation_replaces) for targets in by_kind.values()]
 
 
 def dagster_name(name: str) -> str:
@@ -58,7 +65,11 @@ def step_name(key: dg.AssetKey) -> str:
 
 
 def _recipe_asset(
-    recipe: Recipe, targets: Sequence[Target], root: Path, recipe_by_folder: events.RecipeByFolder
+    recipe: Recipe,
+    targets: Sequence[Target],
+    root: Path,
+    recipe_by_folder: events.RecipeByFolder,
+    automation_replaces: bool,
 ) -> dg.AssetsDefinition:
     kind = targets[0].kind
     by_partition, externals = {target.partition: target for target in targets}, external_assets(targets, root)
@@ -79,6 +90,7 @@ def _recipe_asset(
         code_version=events.code_version(kind, targets, externals),
         partitions=None if None in by_partition else partitions,
         find_target=find_target,
+        automation_replaces=automation_replaces,
     )
 
 
@@ -92,11 +104,13 @@ def build_asset(
     code_version: str,
     partitions: dg.PartitionsDefinition | None,
     find_target: Callable[[str | None, Run], tuple[Recipe, Target, Run]],
+    automation_replaces: bool = False,
 ) -> dg.AssetsDefinition:
     """Return the Dagster asset that builds and checks targets of one kind.
 
     If a run executes only the checks and has no partition, it checks all sealed `targets`. `find_target` receives a
-    partition and run settings; it returns the recipe and target of this partition, and run settings for the build.
+    partition and run settings; it returns the recipe and target of this partition, and run settings for the build. For
+    `automation_replaces`, see `build_assets`.
     """
     kind = targets[0].kind
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
@@ -130,6 +144,8 @@ def build_asset(
         partition = context.partition_key if partitions is not None and context.has_partition_key else None
         with raise_dagster_failures(root, context.retry_number):
             run = store.make_run(root, hub.files(root), tokenizer, launcher)
+            if automation_replaces and AUTOMATION_TAG in context.run.tags:
+                run = replace(run, replace=True)
             if key in context.selected_asset_keys:
                 if context.job_name == ASSET_JOB and not context.run.asset_selection:
                     # Dagster's commands do this for a selection without a match, such as a misspelled key.

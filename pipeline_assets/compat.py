@@ -24,6 +24,9 @@ ASSET_JOB = "__ASSET_JOB"
 PARTITION_TAG = "dagster/partition"
 """Tag of a run of one partition."""
 
+AUTOMATION_TAG = "dagster/from_automation_condition"
+"""Tag of a run or backfill that an automation condition requested."""
+
 
 def is_reserved_name(name: str) -> bool:
     """Check whether Dagster refuses a name as a reserved word, such as `config`."""

@@ -5,16 +5,19 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from materialized import run_job
+from materialized import QUIET, resources, run_job
 from schedule_files import NOTES, failure_text, write_schedules
 
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.code_location import build_definitions
+from pipeline_assets.compat import AUTOMATION_TAG
 from pipeline_assets.schedules import SENSOR_NAMES, read_schedules
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import SYSTEMS
+
+AUTOMATED = {AUTOMATION_TAG: "true"}
 
 
 def list_schedules(definitions: dg.Definitions) -> dict[str, dg.ScheduleDefinition]:
@@ -70,6 +73,31 @@ def test_a_schedule_with_replace_rebuilds_changed_sources(notes_root: Path, inst
         return job.execute_in_process(config, instance, raise_on_error=False).success
 
     assert [run_succeeds(name) for name in ("nightly", "replacing", "nightly")] == [False, True, True]
+
+
+@pytest.mark.parametrize(("has_replace", "tags"), [(True, {}), (False, AUTOMATED), (True, AUTOMATED)])
+def test_automated_runs_replace_stale_artifacts_if_the_schedule_does(
+    notes_root: Path, instance: dg.DagsterInstance, has_replace: bool, tags: dict[str, str]
+) -> None:
+    recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
+    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
+    write_schedules(notes_root, NOTES | {"replace": has_replace})
+    path = notes_root / "recipes" / "mixed.yaml"
+    path.write_text(path.read_text().replace("min_words: 5", "min_words: 6"))
+    definitions = build_definitions(notes_root)
+
+    result = dg.materialize(
+        [asset for asset in definitions.assets or [] if isinstance(asset, dg.AssetsDefinition)],
+        selection=[dg.AssetKey(["stage_a", "mixed", "filtered"])],
+        partition_key="notes",
+        instance=instance,
+        resources=resources(),
+        run_config=QUIET,
+        tags=tags,
+        raise_on_error=False,
+    )
+
+    assert result.success == (has_replace and tags == AUTOMATED)
 
 
 def test_a_wrong_schedule_is_reported_and_others_are_kept(notes_root: Path, caplog: pytest.LogCaptureFixture) -> None:
