@@ -15,7 +15,13 @@ from pipeline_assets.assets import dagster_name, raise_dagster_failures
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder, recipe_path
-from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, find_or_write_version, list_versions
+from pipeline_assets.build.recipe_versions import (
+    Period,
+    delete_old_artifacts,
+    find_or_write_version,
+    list_versions,
+    raise_if_in_future,
+)
 from pipeline_assets.build.run import FolderFinder, Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Kind, Target
@@ -87,13 +93,14 @@ def repin(
 ) -> Iterator[Event]:
     """Build the recipe version of the run's date, or the newest if no input changed.
 
-    Yield events that the UI lacks. Raise failures as `build_all` does. If hub heads cannot be read, raise the
-    errors after the build. If nothing failed, keep only the artifacts of the newest `store.keep_versions` versions;
-    None keeps all.
+    Yield events that the UI lacks. Raise failures as `build_all` does, and UsageError if the newest version has a date
+    in the future. If hub heads cannot be read, raise the errors after the build. If nothing failed, keep only the
+    artifacts of the newest `store.keep_versions` versions; None keeps all.
     """
-    version = find_or_write_version(
-        recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
-    )
+    moment = scheduled_time(context, timezone)
+    raise_if_in_future(recipe_name, run.root, max(moment, datetime.now(UTC)))  # a run of an earlier tick may be repeated
+    hub = run.require_hub("the heads")
+    version = find_or_write_version(recipe_name, run.root, SYSTEMS, hub, moment, period)
     context.log.info("%s: %s", version.path, "; ".join(version.changes) or "no recipe written")
     before = None if version.previous_path is None else SYSTEMS.read_recipe(version.previous_path).folder
     run = replace(run, find_previous_folder=before, keep_work=run.keep_work is not False)

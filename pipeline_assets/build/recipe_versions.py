@@ -134,6 +134,17 @@ def earlier_version(recipe_name: str, date: str, root: Path) -> Path:
     return earlier[-1] if earlier else recipe_path(recipe_name, root)
 
 
+def raise_if_in_future(recipe_name: str, root: Path, now: datetime) -> None:
+    """Raise UsageError if a recipe has a version that is dated later than tomorrow.
+
+    Such a version comes from a wrong clock. It would remain the newest one, so that no head is followed until its date.
+    """
+    newest = list_versions(recipe_name, root)[-1:]
+    if newest and newest[0].stem > f"{recipe_name}_{now + timedelta(days=1):%Y%m%d}":  # it may be tomorrow elsewhere
+        what = f"the date of this version is later than today, {now:%Y%m%d}, so no version can follow it"
+        raise UsageError(what, newest[0], "correct the clock, or delete the file if a wrong clock dated it")
+
+
 def old_version_names(recipe_name: str, root: Path, keep_count: int) -> set[str]:
     """Return the names of a recipe's versions, except the newest `keep_count` (>= 1)."""
     return {path.stem for path in list_versions(recipe_name, root)[:-keep_count]}

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from pipeline_assets.build import drive
-from pipeline_assets.build.recipe_versions import RecipeVersion, delete_old_artifacts, find_or_write_version
+from pipeline_assets.build.recipe_versions import (
+    RecipeVersion,
+    delete_old_artifacts,
+    find_or_write_version,
+    raise_if_in_future,
+)
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -196,3 +201,20 @@ def test_a_repeated_run_of_an_earlier_period_writes_no_version(
     assert written(2) == ["weekly_20261109"]
     assert written(16) == ["weekly_20261116", f"HuggingFaceFW/fineweb-edu: {'0a' * 20} → {revision}"]
     assert written(9) == ["weekly_20261109"]
+
+
+def test_a_version_of_a_wrong_clock_is_an_error_until_it_is_deleted(tmp_path: Path) -> None:
+    now, recipes = datetime(2026, 11, 2, 12, tzinfo=UTC), tmp_path / "recipes"
+    recipes.mkdir()
+    for name in ("weekly", "weekly_20261026", "weekly_20261103", "weekly_20361103"):
+        (recipes / f"{name}.yaml").touch()
+
+    with pytest.raises(UsageError) as caught:
+        raise_if_in_future("weekly", tmp_path, now)
+    (recipes / "weekly_20361103.yaml").unlink()
+    raise_if_in_future("weekly", tmp_path, now)  # it may be the third of November elsewhere
+
+    assert str(caught.value) == (
+        f"{recipes / 'weekly_20361103.yaml'}: the date of this version is later than today, 20261102, "
+        "so no version can follow it; correct the clock, or delete the file if a wrong clock dated it"
+    )
