@@ -30,6 +30,7 @@ from pipeline_assets.events import AssetView, Event
 from pipeline_assets.spine.artifact import CheckResult, open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, combine_errors
 from pipeline_assets.spine.lineage import Finding
+from pipeline_assets.spine.replacement import ReplacedError
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.early_checks import check_before_build
 from pipeline_assets.systems.registry import SYSTEMS
@@ -98,7 +99,9 @@ def repin(
     artifacts of the newest `store.keep_versions` versions; None keeps all.
     """
     moment = scheduled_time(context, timezone)
-    raise_if_in_future(recipe_name, run.root, max(moment, datetime.now(UTC)))  # a run of an earlier tick may be repeated
+    raise_if_in_future(
+        recipe_name, run.root, max(moment, datetime.now(UTC))
+    )  # a run of an earlier tick may be repeated
     hub = run.require_hub("the heads")
     version = find_or_write_version(recipe_name, run.root, SYSTEMS, hub, moment, period)
     context.log.info("%s: %s", version.path, "; ".join(version.changes) or "no recipe written")
@@ -168,11 +171,12 @@ def verify_sample(
 ) -> Iterator[Event]:
     """Verify a sample of the sealed files of a recipe and its versions.
 
-    Yield a check result for each asset with artifacts to read; stale artifacts are not read. If a file is missing or
-    differs from its manifest, raise InputError after all checks.
+    Yield a check result for each asset with artifacts to read. Stale artifacts are not read, nor those that a removal
+    of old versions takes away meanwhile. If a file is missing or differs from its manifest, raise InputError after all
+    checks; if there is none, raise the first error of an artifact that could not be verified.
     """
     share = FileSample.parse(sample, scheduled_time(context, timezone).date().isoformat())
-    findings: list[Finding] = []
+    findings, errors = list[Finding](), list[RetryableError]()
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
     kinds: dict[dg.AssetKey, Kind] = {}
     recipes, names = SYSTEMS.load_recipes(run.root)[0], {path.stem for path in list_versions(recipe_name, run.root)}
@@ -180,12 +184,17 @@ def verify_sample(
     by_folder = recipe_names_by_folder(recipes, run.root)
     verified = (SYSTEMS.read_recipe(recipe_path(recipe_name, run.root)), *versions)
     for target, view in (view for recipe in verified for view in events.asset_views(recipe, run.root, by_folder)):
-        state, _ = target.state(run.root)
-        if state in ("missing", "stale"):
-            context.log.info(f"{target.role}: {state}, not read")
-            continue
         scope = VerificationScope(None, share, False, run.settings.workers, run.settings.log_every_s)
-        new_findings, percent_read = _verify(run.root / target.folder, scope)
+        try:
+            verification = _verify_in_place(target, run.root, scope)
+        except RetryableError as error:  # the results of the other artifacts count in spite of it
+            context.log.error(f"{target.role}: {error}")
+            errors.append(error)
+            continue
+        if verification is None:
+            context.log.info(f"{target.role}: {target.state(run.root)[0]}, not read")
+            continue
+        new_findings, percent_read = verification
         context.log.info(f"{target.role}: {len(new_findings)} findings")
         findings += new_findings
         intact = f"a sample of {sample} matches the manifest; {percent_read:.1f} % of the bytes were read"
@@ -200,6 +209,29 @@ def verify_sample(
         first = findings[0]
         what = f"{len(findings)} differences from the manifests, the first: {first.what}"
         raise InputError(what, first.where, "run `corpusmill verify` to list them all")
+    if errors:
+        raise errors[0]
+
+
+def _verify_in_place(target: Target, root: Path, scope: VerificationScope) -> tuple[list[Finding], float] | None:
+    """Call `_verify`, again if the artifact was replaced; None if it is missing or stale."""
+    for is_last in (False, True):
+        if _is_absent(target, root):
+            return None
+        try:
+            verified = _verify(root / target.folder, scope)
+        except ReplacedError:
+            if is_last and not _is_absent(target, root):
+                raise
+        else:
+            # A folder that was removed between both looks has no damage.
+            is_removed = target.state(root)[0] == "missing"
+            return None if verified[0] and is_removed else verified
+    return None
+
+
+def _is_absent(target: Target, root: Path) -> bool:
+    return target.state(root)[0] in ("missing", "stale")
 
 
 def _verify(folder: Path, scope: VerificationScope) -> tuple[list[Finding], float]:

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -14,6 +15,7 @@ from schedule_files import NOTES, failure_text, write_schedules
 from sealed_scans import load_sensor
 from stage2_build import write_local_mixture
 
+from pipeline_assets import jobs
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.code_location import build_definitions
@@ -21,6 +23,8 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.sealed_sensor import report_sealed_artifacts
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.trust.result import Verification
+from pipeline_assets.trust.verify import scan_chain
 
 WEEKLY = NOTES | {"name": "weekly", "action": "verify", "sample": "100%"}
 FILTERED = "stage_a/mixed/filtered/notes"
@@ -103,6 +107,38 @@ def test_verify_reads_the_versions_of_its_recipe_too(notes_root: Path, instance:
     flip(next((notes_root / "stage_a/mixed_20261102/filtered/notes").glob("shards/*")))
 
     assert not run_job(job, instance).success
+
+
+@pytest.mark.parametrize("moment", ["before the scan", "after the scan"])
+def test_a_version_removed_during_its_verification_hides_no_damage_and_is_none(
+    notes_root: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    version = notes_root / "recipes" / "mixed_20261102.yaml"
+    text = (notes_root / "recipes" / "mixed.yaml").read_text()
+    version.write_text(text.replace("name: mixed", f"name: {version.stem}"))
+    build_recipe(notes_root, version.stem)
+    flip(next((notes_root / FILTERED).glob("shards/*")))
+    removed = notes_root / "stage_a" / version.stem / "normalized" / "notes"
+
+    def scan_and_remove(folder: Path, *arguments: Any) -> Verification:
+        if folder == removed and moment == "before the scan":
+            shutil.rmtree(removed)
+        verification = scan_chain(folder, *arguments)
+        if folder == removed:
+            shutil.rmtree(removed)
+        return verification
+
+    monkeypatch.setattr(jobs, "scan_chain", scan_and_remove)
+    write_schedules(notes_root, WEEKLY)
+
+    result = run_job(find_job(notes_root, "weekly__verify"), instance)
+
+    evaluations = result.get_asset_check_evaluations()
+    failed = {check.asset_key.to_user_string() for check in evaluations if not check.passed}
+    assert failed == {"stage_a/mixed/filtered"}
+    assert ": 1 differences from the manifests, the first: sha256 is " in failure_text(result)
+    log = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    assert "stage_a/normalized/notes: missing, not read" in log
 
 
 @pytest.mark.slow
