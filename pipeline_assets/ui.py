@@ -105,6 +105,7 @@ def _start_dagster(port: int, home: Path, variables: Mapping[str, str]) -> subpr
         env={**_DAGSTER_TIMEOUTS, **os.environ, **variables, "PYTHONWARNINGS": "ignore"},
         # SIGINT is ignored in a shell's background job; Dagster needs it for a clean stop.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        start_new_session=True,  # a signal that reached all processes at once would interrupt Dagster's clean stop
     )
 
 
@@ -116,12 +117,14 @@ def _wait_until_stopped(dagster: "subprocess.Popen[bytes]", port: int, root: Pat
     is_stopped, has_answered, status = threading.Event(), False, None
 
     def stop(*_: object) -> None:
-        is_stopped.set()
-        dagster.send_signal(signal.SIGTERM)
+        if not is_stopped.is_set():  # a second signal would interrupt Dagster's clean stop
+            is_stopped.set()
+            dagster.send_signal(signal.SIGTERM)
+            with contextlib.suppress(OSError):  # the terminal may be closed
+                echo("stopping the Dagster UI and its processes", err=True)
 
     signal.signal(signal.SIGTERM, stop)
     while status is None:
-        # The terminal sends Ctrl-C to dagster too, which stops its own children first.
         try:
             if not has_answered and _accepts_connections(port):
                 has_answered = True
@@ -129,9 +132,8 @@ def _wait_until_stopped(dagster: "subprocess.Popen[bytes]", port: int, root: Pat
             status = dagster.wait(None if has_answered else _POLL_S)
         except subprocess.TimeoutExpired:
             pass
-        except KeyboardInterrupt:
-            is_stopped.set()
-            echo("stopping the Dagster UI and its processes", err=True)
+        except KeyboardInterrupt:  # by SIGINT or SIGHUP
+            stop()
     # After the death of its web server or daemon, `dagster dev` ends with status 0.
     if not is_stopped.is_set() or status not in (0, -signal.SIGINT, -signal.SIGTERM):
         when = "" if has_answered else " before it responded"

@@ -72,16 +72,21 @@ def test_a_second_ui_of_a_data_root_is_refused(corpusmill: Corpusmill, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes by /proc")
-def test_a_killed_ui_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 0), (signal.SIGHUP, 0)])
+def test_a_ui_that_gets_a_signal_alone_leaves_no_process(number: signal.Signals, status: int, tmp_path: Path) -> None:
     with start_ui(tmp_path, free_port()) as ui:
         assert ui.stdout is not None
         next(line for line in ui.stdout if line.startswith("Dagster UI"))
         assert list_processes(tmp_path)
-        ui.kill()
+        ui.send_signal(number)
         deadline = time.monotonic() + 120
         while list_processes(tmp_path):
-            assert time.monotonic() < deadline
+            if time.monotonic() > deadline:
+                ui.kill()
+                pytest.fail("processes of the UI did not end")
             time.sleep(0.2)
+
+    assert ui.returncode == status
 
 
 @pytest.mark.slow

@@ -25,7 +25,8 @@ def serve(
     if fault:
         raise UsageError("hub serve has no faults", "--fault", "use tests/harness/faulty_hub.py, which has them")
     is_over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    is_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    for number in (signal.SIGINT, signal.SIGTERM, *(() if is_nohup else (signal.SIGHUP,))):
         signal.signal(number, lambda *_: is_over.set())
     with LoopbackHub(folder, port, writable=writable) as hub:
         commits = hub.commits()

@@ -144,7 +144,9 @@ def test_missing_folder_file_and_used_port_are_reported_with_a_fix(hub: FaultyHu
     assert refusal(FaultyHub(tmp_path / "hub", port).start) == expected
 
 
-@pytest.mark.parametrize(("options", "number"), [([], signal.SIGTERM), (["--writable"], signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("options", "number"), [([], signal.SIGTERM), ([], signal.SIGHUP), (["--writable"], signal.SIGINT)]
+)
 def test_serve_prints_its_usage_and_ends_on_a_signal(
     repo: Path, tmp_path: Path, options: list[str], number: signal.Signals
 ) -> None:
