@@ -53,8 +53,8 @@ def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinitio
             continue
         if time.monotonic() > deadline:
             break
+        instance.compute_log_manager.delete_logs(prefix=[run_id])  # first: without its run, nothing would find them
         instance.delete_run(run_id)
-        instance.compute_log_manager.delete_logs(prefix=[run_id])
         for name in (f"{run_id}.db", f"{run_id}.db-wal", f"{run_id}.db-shm"):  # SQLite has a file for each run
             with contextlib.suppress(FileNotFoundError):
                 Path(instance.root_directory, "history", "runs", name).unlink()

@@ -84,6 +84,25 @@ def test_runs_with_ui_results_are_kept_and_others_leave_no_files(home: dg.Dagste
     assert len(home.fetch_materializations(corpus.key, limit=9).records) == 2
 
 
+def test_a_deletion_that_was_killed_leaves_no_logs(
+    home: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = run(home, "failing")
+    logs = tmp_path / "dagster" / "compute_logs" / run_id
+    logs.mkdir(parents=True, exist_ok=True)
+    repository, delete_logs = DEFINITIONS.get_repository_def(), home.compute_log_manager.delete_logs
+
+    def kill(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(home.compute_log_manager, "delete_logs", kill)
+    with pytest.raises(KeyboardInterrupt):
+        delete_runs(home, repository, tomorrow())
+    monkeypatch.setattr(home.compute_log_manager, "delete_logs", delete_logs)
+
+    assert (delete_runs(home, repository, tomorrow()), run_files(tmp_path, run_id)) == (1, [])
+
+
 def test_recent_and_unfinished_runs_are_kept(home: dg.DagsterInstance) -> None:
     kept, unfinished = run(home, "failing"), home.create_run_for_job(failing).run_id
 
