@@ -37,7 +37,7 @@ class RecipeVersion:
     """Recipe file that `find_or_write_version` found or wrote for a period."""
 
     path: Path  # file of the period's version, else of the newest one, else of the base recipe
-    previous_path: Path | None = None  # version before it, or the base recipe; None if the period has no version
+    previous_path: Path | None = None  # version before it, or the base recipe; None for the base recipe itself
     changes: list[str] = field(default_factory=list)  # `DATASET: OLD → NEW`, and a line per changed local source
     head_errors: list[InputError] = field(default_factory=list)  # about datasets that keep their commits
 
@@ -64,10 +64,13 @@ def find_or_write_version(
     path = root / "recipes" / f"{recipe_name}_{period_start(moment, period)}.yaml"
     if path in versions:
         return RecipeVersion(path, earlier_version(recipe_name, period_start(moment, period), root))
-    newest = versions[-1] if versions else base
+    newest, previous = base, None
+    if versions:  # the newest one may be incomplete, as after a failure: its build links files of the one before
+        newest = versions[-1]
+        previous = earlier_version(recipe_name, newest.stem.rpartition("_")[2], root)
     if versions and path < newest:  # as when a run of last week is repeated, which sees today's heads
         logger.warning("%s is not written, because %s has a later date", path, newest.name)
-        return RecipeVersion(newest)
+        return RecipeVersion(newest, previous)
     pinned, heads, head_errors = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
     commits: dict[str, str] = {}  # of the base recipe's datasets, except those that it reads at several commits
     for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):
@@ -82,7 +85,7 @@ def find_or_write_version(
     file_changes = _file_changes(systems.read_recipe(newest), root)
     moved += file_changes.values()
     if not moved:
-        return RecipeVersion(newest, head_errors=head_errors)
+        return RecipeVersion(newest, previous, head_errors=head_errors)
     text = replace_value(RECIPE_FORMAT.read_raw(base).decode(), "name", path.stem)
     folder = temporary_path(path)
     draft = folder / path.name

@@ -198,9 +198,17 @@ def test_a_repeated_run_of_an_earlier_period_writes_no_version(
         version = find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC), "week")
         return [version.path.stem, *version.changes]
 
-    assert written(2) == ["weekly_20261109"]
+    def previous(day: int) -> str:
+        version = find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC), "week")
+        return "" if version.previous_path is None else version.previous_path.stem
+
+    assert (written(2), previous(2)) == (["weekly_20261109"], "weekly")
     assert written(16) == ["weekly_20261116", f"HuggingFaceFW/fineweb-edu: {'0a' * 20} → {revision}"]
-    assert written(9) == ["weekly_20261109"]
+    assert (written(9), previous(9)) == (["weekly_20261109"], "weekly")
+    assert (written(23), previous(23)) == (
+        ["weekly_20261116"],
+        "weekly_20261109",
+    )  # perhaps continued, so it links files
 
 
 def test_a_version_of_a_wrong_clock_is_an_error_until_it_is_deleted(tmp_path: Path) -> None:
