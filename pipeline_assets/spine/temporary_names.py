@@ -14,6 +14,7 @@ from pipeline_assets.spine.processes import is_dead_process
 
 _TEMPORARY_NAME = re.compile(r"\..*\.([A-Za-z0-9-]+)\.([0-9]+)\.[0-9]+\.tmp", re.DOTALL)
 _MAX_NAME_BYTES, _MAX_HOST_CHARACTERS = 255, 40
+_HOST_NAMESPACE = 0xEFFFFFFC  # inode of the process namespace that every Linux system starts with
 # Processes of another machine are not visible, so its temporary files count as abandoned at this age.
 _ABANDONED_AFTER_S = 86_400
 _file_numbers = itertools.count()
@@ -21,7 +22,16 @@ _file_numbers = itertools.count()
 
 @functools.cache
 def _host() -> str:
-    return re.sub("[^A-Za-z0-9-]", "-", socket.gethostname())[:_MAX_HOST_CHARACTERS] or "host"
+    """Return the name of the machine, in a container with the number of its process namespace.
+
+    Containers may share the name of their host, but they do not see each other's processes.
+    """
+    name = re.sub("[^A-Za-z0-9-]", "-", socket.gethostname())[:_MAX_HOST_CHARACTERS] or "host"
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:  # without /proc, as on macOS
+        return name
+    return name if namespace == _HOST_NAMESPACE else f"{name}-{namespace}"
 
 
 def temporary_path(path: Path) -> Path:

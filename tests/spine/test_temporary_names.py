@@ -1,6 +1,7 @@
 """Temporary names are unique to a process, and removed after it is dead."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 from pipeline_assets.spine.durable import DurableFile, write_durably
 from pipeline_assets.spine.temporary_names import temporary_path
+
+PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -35,6 +38,29 @@ def test_temporary_files_of_dead_processes_are_removed_by_the_next_write(path: P
 
     kept = {name for name in os.listdir(path.parent) if name.endswith(".tmp")}
     assert kept == {names["alive"], names["remote"]}
+
+
+# Containers on the network of their host have its name, but each numbers its processes anew.
+_NEW_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc")
+_WRITE = "import sys; from pathlib import Path; from pipeline_assets.spine.durable import write_durably; "
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or subprocess.run([*_NEW_NAMESPACE, "true"], capture_output=True).returncode != 0,
+    reason="process namespaces need Linux and root",
+)
+def test_temporary_file_of_a_process_in_another_container_is_kept(path: Path) -> None:
+    write_other = _WRITE + "write_durably(Path(sys.argv[1]), b'other')"
+
+    with DurableFile(path) as file:
+        file.write(b"own")
+        other = [*_NEW_NAMESPACE, sys.executable, "-c", write_other, path.with_name("other.txt")]
+        subprocess.run(other, check=True, cwd=PROJECT)
+
+    assert sorted((entry.name, entry.read_bytes()) for entry in path.parent.iterdir()) == [
+        ("other.txt", b"other"),
+        ("words.txt", b"own"),
+    ]
 
 
 def test_temporary_file_of_an_earlier_process_with_this_id_is_not_overwritten(path: Path) -> None:
