@@ -5,7 +5,7 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,15 +37,21 @@ _HUB_POOL = "hub"
 
 
 def build_assets(
-    recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder, automation_replaces: bool = False
+    recipes: Mapping[str, Recipe],
+    root: Path,
+    recipe_by_folder: events.RecipeByFolder,
+    replacing_recipes: Collection[str],
 ) -> list[dg.AssetsDefinition]:
-    """Return an asset for each kind of artifact of a recipe, upstream first.
+    """Return an asset for each kind of artifact of each recipe, upstream first.
 
-    `automation_replaces` lets runs that an automation condition requested replace stale and damaged artifacts: nobody
-    configures these runs.
+    `recipes` has recipes by name. Nobody configures the runs that an automation condition requests: those of
+    `replacing_recipes` replace stale and damaged artifacts.
     """
-    by_kind = events.targets_by_kind(recipe)
-    return [_recipe_asset(recipe, targets, root, recipe_by_folder, automation_replaces) for targets in by_kind.values()]
+    return [
+        _recipe_asset(recipe, targets, root, recipe_by_folder, automation_replaces=name in replacing_recipes)
+        for name, recipe in recipes.items()
+        for targets in events.targets_by_kind(recipe).values()
+    ]
 
 
 def dagster_name(name: str) -> str:
@@ -69,6 +75,7 @@ def _recipe_asset(
     targets: Sequence[Target],
     root: Path,
     recipe_by_folder: events.RecipeByFolder,
+    *,
     automation_replaces: bool,
 ) -> dg.AssetsDefinition:
     kind = targets[0].kind
@@ -109,8 +116,8 @@ def build_asset(
     """Return the Dagster asset that builds and checks targets of one kind.
 
     If a run executes only the checks and has no partition, it checks all sealed `targets`. `find_target` receives a
-    partition and run settings; it returns the recipe and target of this partition, and run settings for the build. For
-    `automation_replaces`, see `build_assets`.
+    partition and run settings; it returns the recipe and target of this partition, and run settings for the build. With
+    `automation_replaces`, a run that an automation condition requested replaces stale and damaged artifacts.
     """
     kind = targets[0].kind
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))

@@ -44,17 +44,12 @@ def build_definitions(root: Path) -> dg.Definitions:
     schedules, mistakes = build_schedules(root, jobs)
     runs = [entry.section for entry in schedules if entry.section.action == "run"]
     fresh = [FreshnessChecks(entry, unversioned[entry.recipe], root) for entry in runs if entry.recipe in unversioned]
-    replacing = {section.recipe for section in runs if section.replace}
     repinned = {entry.recipe for entry in read_schedules(root)[0] if entry.action == "repin"} & set(by_name)
     sensors = [freshness_sensor(fresh), retention_sensor(), alert]
     return dg.Definitions(
         assets=add_attributes(
             [
-                *(
-                    asset
-                    for name, recipe in unversioned.items()
-                    for asset in build_assets(recipe, root, recipe_by_folder, automation_replaces=name in replacing)
-                ),
+                *build_assets(unversioned, root, recipe_by_folder, {entry.recipe for entry in runs if entry.replace}),
                 *build_version_assets(by_name, repinned, root, recipe_by_folder),
                 *(external.spec() for external in externals.values()),
                 *invalid_file_assets(errors, mistakes),
