@@ -130,11 +130,15 @@ def test_urls_match_without_scheme_user_fragment_port_and_slash(url: str, entry:
         ("คำหยาบคายมาก", "หยาบ"),
         ("हिन्दी में", "हिन्दी"),
         ("हिन्द में", None),
+        ("人々ABC", "人々"),
+        ("二〇abc", "二〇"),
+        ("ｶﾞabc", "ｶﾞ"),
+        ("々abc", "abc"),
         ("", None),
     ],
 )
 def test_words_match_whole_words_in_any_script_and_case(text: str, entry: str | None, reason: Reason) -> None:
-    listed = "# words\nBad\nworse words\nStrasse\nплохо\n色情\nหยาบ\nहिन्दी\n"
+    listed = "# words\nBad\nworse words\nStrasse\nплохо\n色情\nหยาบ\nहिन्दी\n人々\n二〇\nｶﾞ\nabc\n"
 
     assert reason(text, words={"rude": listed}) == (entry and f"blocklist_word:rude {entry}")
 
@@ -188,8 +192,8 @@ def test_a_list_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     assert line.startswith(f"{tmp_path}/list: the list is not UTF-8 (") and "position 7" in line
 
 
-ALONE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u4e00-\u9fff]")
-PIECES = [*"abß.-_ \n1É色情かがก😀。\u093f\u0301", "ab", "か\u3099", "กั", "e\u0301"]
+ALONE = re.compile(r"[\u0e00-\u0eff\u3000-\u312f\u4e00-\u9fff\uff66-\uff9f]")
+PIECES = [*"abß.-_ \n1É色情々〇ﾞかがก😀。\u093f\u0301", "ab", "か\u3099", "กั", "e\u0301"]
 pieces = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
