@@ -22,8 +22,8 @@ from pipeline_assets.corpus.filters.text_batch import TextBatch
 
 FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _COMBINING_MARK, _SINGLE_WORD = 256, 512  # class bits, in addition to those of `characters`
-# Blocks of Thai and Lao, Myanmar, Khmer, Japanese, Chinese with its extensions, and half-width kana. The blocks of Chinese
-# and Japanese include 々 and 〇, kana marks and bopomofo, but no Hangul.
+# Blocks of Thai and Lao, Myanmar, Khmer, Japanese, Chinese with its extensions, and half-width kana. They include 々,
+# 〇, kana marks and bopomofo, but no Hangul.
 _UNSPACED_BLOCKS = (
     *((0x0E00, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800), (0x3000, 0x3130), (0x3190, 0x3200)),
     *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xA9E0, 0xAA00), (0xAA60, 0xAA80), (0xF900, 0xFB00), (0xFF66, 0xFFA0)),

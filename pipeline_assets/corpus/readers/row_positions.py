@@ -49,8 +49,8 @@ def line_number(file: SourceFile, offset: int) -> int | None:
 def locate_line(file: SourceFile, line: int) -> int:
     """Return the byte offset of a line; lines count from 1.
 
-    For CSV and TSV, return the offset of the row that contains the line. Raise UsageError if the line does not exist or
-    is the header of a table, or if the format has numbered rows.
+    For CSV and TSV, return the offset of the row that contains the line, if any. Raise UsageError if the line does not
+    exist or is the header of a table, or if the format has numbered rows.
     """
     if has_numbered_rows(file.name):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
@@ -74,12 +74,16 @@ def locate_line(file: SourceFile, line: int) -> int:
 
 
 def _row_start(file: SourceFile, offset: int, line: int) -> int:
-    """Return the offset of the CSV or TSV row that contains the line at `offset`."""
-    starts = (start for start, _, _ in read_csv(file)[1])
-    before = deque(itertools.takewhile(lambda start: start <= offset, starts), maxlen=1)
+    """Return the offset of the CSV or TSV row that contains the line at `offset`.
+
+    Return `offset` if the line is blank and follows a row, because no row contains it.
+    """
+    rows = ((start, start + len(content)) for start, content, _ in read_csv(file)[1])
+    before = deque(itertools.takewhile(lambda row: row[0] <= offset, rows), maxlen=1)
     if not before:
         raise UsageError(f"line {line:,} is the header", file.path, "use a line of a row")
-    return before[0]
+    [(start, end)] = before
+    return start if offset < end else offset
 
 
 def format_row_position(name: str, position: int, file: SourceFile | None) -> str:

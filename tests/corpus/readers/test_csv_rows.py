@@ -149,6 +149,13 @@ def test_a_row_is_located_by_its_first_line(source: Source) -> None:
     assert format_row_position("a.csv", 15, file) == "line 4 (byte 15)"
 
 
+def test_a_line_within_a_row_leads_to_the_row_and_a_blank_line_to_none(source: Source) -> None:
+    file = source('text\r\n"One\n\ntwo"\r\n\r\nThree.\n\n', "a.csv")
+
+    assert [locate_line(file, line) for line in (2, 3, 4)] == [6, 6, 6]
+    assert [locate_line(file, line) for line in (5, 6, 7)] == [18, 20, 27]
+
+
 fields = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
