@@ -84,7 +84,7 @@ def _read_records(lines: Iterator[Line], delimiter: str) -> Iterator[tuple[int, 
             returned.extendleft(reversed(record[1:]))
             content = first[1]
             fields = _parse_fields(content, delimiter)
-        if content.strip():
+        if content.strip() or delimiter.encode() in content:  # a line of tabs is a row of a TSV file
             yield first[0], content, fields
 
 

@@ -142,6 +142,13 @@ def test_a_file_without_rows_gives_none(source: Source, content: bytes) -> None:
     assert read_rows(source(content, "a.csv")) == []
 
 
+@pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_a_line_of_delimiters_is_a_row_of_empty_fields(source: Source, name: str, mark: str) -> None:
+    _, rows = read_csv(source(f"id{mark}text\n{mark}\r\n \n\n1{mark}One.\n", name))
+
+    assert [row for _, _, row in rows] == [{"id": "", "text": ""}, {"id": "1", "text": "One."}]
+
+
 def test_a_row_is_located_by_its_first_line(source: Source) -> None:
     file = source('text\n"One\ntwo"\nThree.\n', "a.csv")
 
