@@ -99,9 +99,8 @@ def repin(
     artifacts of the newest `store.keep_versions` versions; None keeps all.
     """
     moment = scheduled_time(context, timezone)
-    raise_if_in_future(
-        recipe_name, run.root, max(moment, datetime.now(UTC))
-    )  # a run of an earlier tick may be repeated
+    # The run of an earlier tick may be repeated today.
+    raise_if_in_future(recipe_name, run.root, max(moment, datetime.now(UTC)))
     hub = run.require_hub("the heads")
     version = find_or_write_version(recipe_name, run.root, SYSTEMS, hub, moment, period)
     context.log.info("%s: %s", version.path, "; ".join(version.changes) or "no recipe written")
