@@ -300,16 +300,17 @@ def verify(manifest: RecipeArgument, data: Root = Path("data")) -> bool:
     recipe, path = _read_recipe(manifest, data)
     inventory = take_inventory(_shard_folders(recipe, path, data))
     moment = datetime.datetime.now(datetime.UTC)
-    report = data / "logs" / f"data_inventory_{moment:%Y-%m-%d}_{recipe.name}"
-    if report.with_suffix(".json").exists():
-        report = report.with_name(f"{report.name}_{moment:%H%M%S}")
-    make_folder(report.parent)
+    folder, name = data / "logs", f"data_inventory_{moment:%Y-%m-%d}_{recipe.name}"
+    if (folder / f"{name}.json").exists():
+        name += f"_{moment:%H%M%S}"
+    report, page = folder / f"{name}.json", folder / f"{name}.md"  # a name may have dots, so no `with_suffix`
+    make_folder(folder)
     content = inventory.to_json() | {"recipe": recipe.name, "verified_at_utc": moment.isoformat(timespec="seconds")}
-    write_durably(report.with_suffix(".json"), json.dumps(content, indent=1).encode() + b"\n")
-    page = f"Verified on {moment:%Y-%m-%d %H:%M} UTC, for the recipe {recipe.name}.\n\n{inventory.to_markdown()}"
-    write_durably(report.with_suffix(".md"), page.encode())
+    write_durably(report, json.dumps(content, indent=1).encode() + b"\n")
+    text = f"Verified on {moment:%Y-%m-%d %H:%M} UTC, for the recipe {recipe.name}.\n\n{inventory.to_markdown()}"
+    write_durably(page, text.encode())
     print_lines([f"{item.corpus}: {item.file}: {item.reason}" for item in inventory.differences], err=True)
-    print_lines([f"{report}.md", f"{report}.json", pluralize(len(inventory.differences), "difference")])
+    print_lines([str(page), str(report), pluralize(len(inventory.differences), "difference")])
     return not inventory.differences
 
 

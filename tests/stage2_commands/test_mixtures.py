@@ -58,6 +58,18 @@ def test_verify_writes_a_days_inventory_and_names_differences(out: Path, tmp_pat
         assert message in result.stderr, result.stderr
 
 
+def test_verify_prints_the_files_it_wrote_for_a_name_with_a_dot(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
+    content = yaml.safe_load((out / "recipes" / "small.yaml").read_text()) | {"name": "small.v2"}
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "small.v2.yaml").write_text(yaml.safe_dump(content))
+    shutil.copytree(out / "stage2/small", tmp_path / "stage2/small.v2")
+
+    printed = [typed("stage2", "verify", "small.v2", "--data", tmp_path).stdout.splitlines() for _ in range(2)]
+
+    reports = sorted(line for lines in printed for line in lines[:2])
+    assert reports == sorted(map(str, (tmp_path / "logs").iterdir())) and len(reports) == 4
+
+
 def test_train_config_suffices_for_a_reader(out: Path, typed: Corpusmill) -> None:
     result = typed("stage2", "train-config", "small", "--data", out)
     config = yaml.safe_load(result.stdout)
