@@ -15,18 +15,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.codecs import detect_codec, read_decompressed
 from pipeline_assets.corpus.formats.compression import align_to_lines
 from pipeline_assets.corpus.formats.npy_header import map_npy
-from pipeline_assets.corpus.formats.parquet import open_parquet
+from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.removals import NUMBERED_ID, Removals, RowKeys
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, RetryableError
 
 _WORD_PATTERN = re.compile(rb"[^\s\"'`,;()<>\[\]{}|]+")
 _MAX_JSON_BYTES = 64 << 20  # per line, and per file that is not lines
@@ -97,7 +96,9 @@ class RepoSearch:
             for row in values:
                 found |= self.removals.matching_hashes(row)
             return found
-        except (pa.ArrowException, InputError, ValueError, LookupError, TypeError):
+        except RetryableError:  # of this machine's disk
+            raise
+        except (InputError, ValueError, LookupError, TypeError):
             return found or None
         finally:
             for path in paths:
@@ -106,7 +107,7 @@ class RepoSearch:
     def _decode_rows(self, tokens_file: Path, rows_file: Path) -> Iterator[RowKeys]:
         """Decode each row of a token file; raise ValueError if a row is not Harmony text."""
         ids = map_npy(tokens_file)
-        with open_parquet(rows_file) as table:
+        with StoredParquet(rows_file) as table:
             for batch in table.iter_batches(columns=["first_token", "tokens"]):
                 for first, count in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     text = self.decode(ids[first : first + count])
@@ -139,7 +140,7 @@ def read_row_keys(path: Path) -> Iterator[RowKeys]:
     with open(path, "rb", buffering=0) as file:
         head = file.read(1 << 10)
         if head.startswith(b"PAR1"):
-            with open_parquet(path) as table:
+            with StoredParquet(path) as table:
                 for batch in table.iter_batches(_BATCH_ROWS):
                     yield from _row_keys(batch.to_pylist(), is_row=True)
             return

@@ -331,6 +331,19 @@ def test_a_repeated_id_is_also_searched_without_its_number(tmp_path: Path) -> No
     assert sorted(filter(None, ids)) == ["row-3", "row-3#2"]
 
 
+def test_a_parquet_file_with_damaged_pages_is_listed_as_unread(place: Place, root: Path, versions: list[str]) -> None:
+    table, sink = pa.table({"text": [f"text {number}" for number in range(1000)]}), pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    content = bytearray(sink.getvalue().to_pybytes())
+    content[200:220] = bytes(20)  # compressed bytes of the first page, which pyarrow refuses with an OSError
+    commit = history_hub(place).add_commit(NAME, {"more.rows": bytes(content)}, parent=versions[1])
+    history_hub(place).set_ref(NAME, "refs/pr/3", commit)
+
+    removal = remove(place, root, applies=False)
+
+    assert removal.unread == [f"refs/pr/3@{commit}:more.rows"]
+
+
 def test_decoded_tokens_and_texts_are_searched(place: Place, tmp_path: Path) -> None:
     shared = {"dataset": SOURCE, "source_revision": place.revision, "meta_license": "cc-by-4.0"}
     rows = [talk(f"talk-{number}", f"answer {number}", **shared) for number in range(6)]
