@@ -1,6 +1,7 @@
 """The commands of `nemotron` that score completions and select rows by score."""
 
 import contextlib
+import glob
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,7 @@ from pipeline_assets.systems.scoring import (
     scored_splits,
 )
 
+_FILE_NUMBER = re.compile(r"(?<=-)\d{5}(?=-of-|\.)")
 _INVALID_IN_SPLIT_NAME = re.compile(r"[^\w.-]+|^[.-]+")  # may be in names of files
 ScoresFolder = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
 
@@ -243,7 +245,8 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
             raise UsageError(what, pool, "rename the files of one of them, or score them with --pool-subdir")
         if path is not None:
             check_pool_file(path / name)
-        splits.setdefault(split, set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
+        pattern, numbers = _FILE_NUMBER.subn("[0-9]" * 5, glob.escape(name))
+        splits.setdefault(split, set()).add(pattern if numbers else name)
     if not splits:
         what = "no Parquet files found" + (f" in {' or '.join(folders)}" if folders else "")
         raise UsageError(what, pool, "choose pools: Parquet files with the columns id, text and loss_mode")

@@ -105,7 +105,11 @@ APART = ["chats_train: 2", "low: 3", "math_train: 1"]  # rows of different datas
 @pytest.mark.parametrize(
     ("names", "splits", "options"),
     [
-        (["-dash", "my pool #1", "ü[1]"], ["_dash: 1", "my_pool_1: 2", "ü_1_: 3"], ()),
+        (
+            ["-dash", "my pool #1", "ü[1]", "ä[2]-00000-of-00001"],
+            ["_dash: 1", "my_pool_1: 2", "ä_2_: 4", "ü_1_: 3"],
+            (),
+        ),
         (["subset_low/math/train", "subset_high/chats/train", "subset_high/math/low"], APART, ()),
         (
             ["math/candidates_a/train", "chats/candidates_a/train", "math/candidates_a/low"],
