@@ -70,7 +70,7 @@ def hf_configs(
     matches = configs if lang is None and script is None else matching_configs(configs, lang, script)
     if contains is not None:
         matches = [config for config in matches if contains.lower() in config.name.lower()]
-        names = [config.name for config in matches if config.language != contains.lower()]
+        names = [config.name for config in matches if config.language not in (None, contains.lower())]
         if names:
             what = f"{contains!r} also occurs in {len(names)} names of other languages: {join_first(names, 5)}"
             echo(f"warning: {what}; use --lang", err=True)

@@ -42,6 +42,14 @@ def write_dataset(folder: Path, dataset: str, paths: list[str], card: str | None
         (folder / "datasets" / dataset / "README.md").write_text(card, encoding="utf-8")
 
 
+CARD_OF_DUMPS = """---
+configs:
+- config_name: CC-MAIN-2013-20
+  data_files: [{split: train, path: data/CC-MAIN-2013-20/*}]
+---
+"""
+
+
 @pytest.fixture(scope="session")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
     folder = tmp_path_factory.mktemp("hub")
@@ -50,6 +58,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
     )
     languages = [f"data/{config}/train/0.parquet" for config in ("asm_Beng", "ben_Beng", "eng_Latn")]
     write_dataset(folder, "HuggingFaceFW/fineweb-2", languages, CARD)
+    write_dataset(folder, "me/dumps", ["data/CC-MAIN-2013-20/0.parquet"], CARD_OF_DUMPS)
     with LoopbackHub(folder) as running:
         yield running
 

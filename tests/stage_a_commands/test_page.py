@@ -40,6 +40,14 @@ def test_configs_are_matched_by_whole_names(typed: dict[str, Result], corpusmill
     assert "use --lang" in by_script.stderr
 
 
+def test_configs_without_a_language_are_not_of_other_languages(corpusmill: Corpusmill, hub: LoopbackHub) -> None:
+    words = ("stage-a", "hf-configs", "--dataset", "me/dumps", "--contains", "CC-MAIN")
+
+    listed = corpusmill(*words, env={"HF_ENDPOINT": hub.endpoint})
+
+    assert listed.stdout == "CC-MAIN-2013-20\n" and "warning" not in listed.stderr
+
+
 def test_command_prints_the_counts_of_each_source(typed: dict[str, Result]) -> None:
     assert "30 rows in = 24 documents + 6 rejected (title_only)" in typed["ingest-wikipedia"].stdout
     assert typed["ingest-stackexchange"].stdout.count("merged") == 2
