@@ -63,7 +63,7 @@ class ShardWriter:
 
     def reject(self, reject: Reject) -> None:
         """Write a reject, and count it under its reason."""
-        self._rejects.write_lines(_encoder.encode(reject) + b"\n", 1)
+        self._rejects.write_rows([reject])
         self.count(rejected_key(reject.reason))
 
     def write(self, documents: Sequence[Document]) -> None:
@@ -73,7 +73,7 @@ class ShardWriter:
         self.count("bytes", sum(sizes))
         self._ids.add(document.doc_id for document in documents)
         self._sizes.add(documents, sizes)
-        self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
+        self._documents.write_rows(documents)
 
     def receipt(self) -> Receipt:
         """Return the receipt of all files; call this only after the `with` block."""
@@ -175,7 +175,7 @@ def finalize_shard(
                 if isinstance(outcome, bytes):
                     kept.append(outcome)
                     continue
-                rejects.write_lines(_encoder.encode(outcome) + b"\n", 1)
+                rejects.write_rows([outcome])
                 text_bytes = 0 if row in window.poison_rows else utf8_size(_decoder.decode(line).text)
                 counts.update({rejected_key(outcome.reason): 1, "documents": -1, "bytes": -text_bytes})
             first_row += len(lines)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 import pyarrow as pa
 
 from pipeline_assets.build.rows.store import RowStore
@@ -81,8 +80,7 @@ def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zst
         if export_format == "jsonl":
             with JsonlZstWriter(path, zstd_level) as writer:
                 for rows in tables:
-                    lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.to_pylist())
-                    writer.write_lines(lines, rows.num_rows)
+                    writer.write_rows(rows.to_pylist())
         else:
             write_table(path, name, regroup_rows(tables, shard.schema, _ROW_GROUP_ROWS), shard.schema)
         files.append(name)

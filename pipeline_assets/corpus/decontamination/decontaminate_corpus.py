@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from pipeline_assets.corpus.converted_shards import REJECTS_FOLDER, concatenate_lines
@@ -44,7 +43,6 @@ _CONTAMINATED_FOLDER = f"{WORK_FOLDER}/contaminated"
 _EXCERPT_CHARACTERS = 160
 _STAGE, _INDEX_STAGE = "decontaminate", "index"
 _WORD = re.compile(r"\w+")  # a word in the sense of `dedup.words`
-_encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def decontaminate_shard(
             kept_lines, evidence = _decontaminate_block(lines, shard, rules, counts)
             counts["documents"] += len(kept_lines)
             kept.write_lines(b"".join(line + b"\n" for line in kept_lines), len(kept_lines))
-            contaminated.write_lines(_encoder.encode_lines(evidence), len(evidence))
+            contaminated.write_rows(evidence)
     counts.update(count_rejects(rejects))
     rejects_name = f"{REJECTS_FOLDER}/{shard.name}{SUFFIX}"
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)

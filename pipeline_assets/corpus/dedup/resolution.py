@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -123,7 +122,6 @@ def _choose_edges(
 
 
 _DECISIONS_FOLDER, _DROPPED_FOLDER = f"{WORK_FOLDER}/decisions", f"{WORK_FOLDER}/dropped"
-_encoder = msgspec.json.Encoder()
 
 
 class _DropDecision(NamedTuple):
@@ -204,7 +202,7 @@ def decide_shard(
                     counts[outcome] += 1
                     counts["of_seen"] += decision.seen_in is not None
                     dropped.append((row, decision.kept_number))
-            writer.write_lines(_encoder.encode_lines(lines), len(lines))
+            writer.write_rows(lines)
     rows, kept = np.array(dropped, np.int64).reshape(-1, 2).T
     files = [folder.write(f"{stem}.rows", rows.tobytes()), folder.write(f"{stem}.kept", kept.tobytes())]
     return Receipt([writer.output(name), *files], counts)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from pipeline_assets.corpus import document_lines, document_shards, sealed_shards
 from pipeline_assets.corpus.converted_shards import concatenate_lines, read_rejects
 from pipeline_assets.corpus.document import Document
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
 STEP_SECONDS = "step_seconds"  # note of receipts, and key of the provenance
 _SCORED_PREFIX, _SCORE_BINS = "scored/", 20  # bins of equal width from 0 to 1
-_encoder = msgspec.json.Encoder()
 
 
 def filter_shard(
@@ -151,7 +148,7 @@ def _filter_lines(
         counts["changed"] += kept_line is not line
         counts["bytes"] += len(candidate.text)
     kept_writer.write_lines(b"\n".join([*kept_lines, b""]), len(kept_lines))
-    dropped_writer.write_lines(_encoder.encode_lines(dropped_lines), len(dropped_lines))
+    dropped_writer.write_rows(dropped_lines)
     return rejects
 
 

@@ -42,6 +42,10 @@ class JsonlZstWriter(DurableFile):
         if compressed := self._stream.compress(lines):
             self.write(compressed)
 
+    def write_rows(self, rows: Sequence[object]) -> None:
+        """Write rows, each as the JSON line that msgspec encodes."""
+        self.write_lines(_encoder.encode_lines(rows), len(rows))
+
     def finish(self) -> None:
         self.write(self._stream.flush())
 
@@ -53,7 +57,7 @@ class JsonlZstWriter(DurableFile):
 def write_rows(path: Path, name: str, rows: Sequence[object], zstd_level: int) -> OutputFile:
     """Write a few rows, in order, to a `.jsonl.zst` file; msgspec encodes the rows."""
     with JsonlZstWriter(path, zstd_level) as writer:
-        writer.write_lines(_encoder.encode_lines(rows), len(rows))
+        writer.write_rows(rows)
     return writer.output(name)
 
 

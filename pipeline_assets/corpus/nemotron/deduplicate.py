@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -38,7 +37,6 @@ from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
 
-_encoder = msgspec.json.Encoder()
 _NEAR_DUPLICATE = "near_duplicate"
 _SUMMED_COLUMNS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens"}
 
@@ -119,7 +117,7 @@ def _write_by_shard(
         with JsonlZstWriter(path, zstd_level=1) as writer:
             if group is not None and group[0] == name:
                 for _, row in group[1]:
-                    writer.write_lines(_encoder.encode_lines([row]), 1)
+                    writer.write_rows([row])
                 group = next(waiting, None)
         yield path
 
@@ -147,7 +145,7 @@ def deduplicate_rows(shard: _SplitShard, window: Window, folder: StagingView, dr
                     dropped_row = _to_dropped_row(decision, table, row, shard.path, first + row)
                     is_kept[row] = False
                     counts[dropped_key(dropped_row.reason)] += 1
-                    dropped.write_lines(_encoder.encode_lines([dropped_row]), 1)
+                    dropped.write_rows([dropped_row])
             kept = _tag_duplicates(table.filter(bool_column(is_kept)), tags)
             counts.update(rows=table.num_rows, documents=kept.num_rows)
             counts.update({name: int(to_numpy(kept[column]).sum()) for name, column in _SUMMED_COLUMNS.items()})

@@ -28,6 +28,7 @@ from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.harmony import prompt
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, Role
+from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, data_files
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS_KEY
 from pipeline_assets.spine.artifact import Artifact
@@ -38,7 +39,6 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
 
 TEXT_HASHES_FOLDER = "texts"
-_encoder = msgspec.json.Encoder()
 _BATCH_ROWS = 1024
 _QUALITY_COLUMNS = ["quality_valid_harmony", "quality_completion_nonempty", "quality_valid_tool_schema"]
 _QUALITY_COLUMNS += ["stats_completion_tokens", "stats_tool_calls", "template"]
@@ -118,7 +118,7 @@ def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: 
     with IdsWriter(folder.path(name)) as ids:
         for batch in _read_batches(shard.file, ["text", *_QUALITY_COLUMNS]):
             texts = [row["text"] for row in batch if drop_reason(row, rules) is None]
-            ids.add(remove_system_message(str(text), prefixes) for text in texts)
+            ids.add(remove_system_message(text, prefixes) for text in texts)
             passing += len(texts)
     return Receipt([ids.output(name)], {"passing": passing})
 
@@ -144,11 +144,11 @@ def write_prompts(
                     kept.append(_to_document(row, rules.split))
                 else:
                     counts[dropped_key(reason[0])] += 1
-                    source = str(row["source_file"]), int(str(row["source_row"]))
-                    dropped_row = DropRecord(*source, *reason, str(row["id"]), shard.path, shard_row)
-                    dropped.write_lines(_encoder.encode_lines([dropped_row]), 1)
+                    source = row["source_file"], row["source_row"]
+                    dropped_row = DropRecord(*source, *reason, row["id"], shard.path, shard_row)
+                    dropped.write_rows([dropped_row])
                 shard_row += 1
-            documents.write_lines(_encoder.encode_lines(kept), len(kept))
+            documents.write_rows(kept)
             counts.update(rows=len(batch), documents=len(kept))
     return Receipt([documents.output(name), dropped.output(dropped_name)], dict(counts))
 
@@ -164,7 +164,7 @@ def drop_reason(row: _StoredRow, rules: PromptRules) -> tuple[str, str] | None:
     tokens = row["stats_completion_tokens"]
     if not row["quality_valid_harmony"] and not uses_chat_template(row.get("template")):
         return "invalid_harmony", "the text is no Harmony"
-    if not row["quality_completion_nonempty"] or int(str(tokens)) < rules.min_completion_tokens:
+    if not row["quality_completion_nonempty"] or tokens < rules.min_completion_tokens:
         return "no_completion", f"{tokens} tokens of completion"
     if row["stats_tool_calls"] and row["quality_valid_tool_schema"] is False:
         return "malformed_tool_call", "a call doesn't fit the tools that the row declares"
@@ -192,11 +192,11 @@ def _to_document(row: _StoredRow, split: str) -> Document:
     return Document(
         text=extract_prompt(row).replace("\0", ""),
         source=split,
-        domain=str(row["meta_domain"]),
+        domain=row["meta_domain"],
         doc_id=f"{split}/{row['id']}",
-        license_tag=str(row["meta_license"] or "unknown"),
+        license_tag=row["meta_license"] or UNKNOWN,
         created_at="",
-        meta=Meta.from_mapping(str(row["source_file"]), int(str(row["source_row"])), columns),
+        meta=Meta.from_mapping(row["source_file"], row["source_row"], columns),
     )
 
 

@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +22,6 @@ from pipeline_assets.corpus.packing.token_reader import TokenReader
 from pipeline_assets.spine.file_ranges import write_range
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
-
-_encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True)
@@ -72,10 +69,8 @@ def write_rows(
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
         entries = [*itertools.starmap(memmap.Segment, columns)]
         bounds = itertools.pairwise(segments.row_starts.tolist())
-        lines = _encoder.encode_lines([entries[start:stop] for start, stop in bounds])
-        rows = row_range.stop - row_range.start
-        writer.write_lines(lines, rows)
-    written = OutputFile(memmap.INPUT_IDS_FILE, rows, row_bytes.nbytes, sha256, sha256, first_byte)
+        writer.write_rows([entries[start:stop] for start, stop in bounds])
+    written = OutputFile(memmap.INPUT_IDS_FILE, writer.rows, row_bytes.nbytes, sha256, sha256, first_byte)
     return Receipt([written, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
 
 

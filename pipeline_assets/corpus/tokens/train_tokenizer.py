@@ -36,7 +36,6 @@ from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, Stag
 _UNKNOWN_ID = 0  # the trainer's id for text without a piece
 _MEASURED_BYTES = 2_000_000  # per corpus
 _decoder = msgspec.json.Decoder(DocumentText)
-_encoder = msgspec.json.Encoder()
 logger = logging.getLogger("corpusmill")
 
 
@@ -79,9 +78,9 @@ def draw_texts(
                 if rank < sample_limit:
                     counts["documents"] += 1
                     counts["bytes"] += len(document.text.encode())
-                    sample.write_lines(_encoder.encode(document.text) + b"\n", 1)
+                    sample.write_rows([document.text])
                 elif rank < measured_limit:
-                    held_out.write_lines(_encoder.encode(document.text) + b"\n", 1)
+                    held_out.write_rows([document.text])
     counts[dropped_key("not_drawn")] = counts["rows"] - counts["documents"] - len(rejects)
     files = [sample.output(names[0]), held_out.output(names[1])]
     return Receipt(files, counts | dict(count_rejects(rejects)))
