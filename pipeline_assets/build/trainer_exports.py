@@ -201,9 +201,7 @@ def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardS
                 schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
             pattern = file_pattern(file.path)
             split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT_CONFIG, match[2], pattern, schema))
-            split.rows, split.bytes = split.rows + file.rows, split.bytes + file.bytes
-            groups = map(footer.row_group, range(footer.num_row_groups))
-            split.uncompressed_bytes += sum(group.total_byte_size for group in groups)
+            split.add_file(footer, file.bytes)
     return list(splits.values())
 
 

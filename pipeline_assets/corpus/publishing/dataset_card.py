@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 from pipeline_assets.corpus.formats.parquet import open_parquet
@@ -45,6 +46,13 @@ class CardSplit:
     bytes: int = 0
     uncompressed_bytes: int = 0  # estimate of the memory that loading needs
     licences: RowLicences = field(default_factory=Counter)
+
+    def add_file(self, footer: pq.FileMetaData, stored_bytes: int) -> None:
+        """Add the rows and sizes of a Parquet file."""
+        self.rows += footer.num_rows
+        self.bytes += stored_bytes
+        groups = map(footer.row_group, range(footer.num_row_groups))
+        self.uncompressed_bytes += sum(group.total_byte_size for group in groups)
 
 
 @dataclass(frozen=True)
@@ -103,10 +111,7 @@ def collect_splits_and_sources(artifacts: Iterable[Artifact]) -> tuple[list[Card
         config = match[1] or hub_metadata.DEFAULT_CONFIG
         split = splits.setdefault(pattern, CardSplit(config, match[2], pattern, schema))
         datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _CARD_COLUMNS)
-        split.rows += rows.num_rows
-        split.bytes += stored.bytes
-        groups = map(footer.row_group, range(footer.num_row_groups))
-        split.uncompressed_bytes += sum(group.total_byte_size for group in groups)
+        split.add_file(footer, stored.bytes)
         split.tokens += sum(filter(None, tokens))
         split.completion_tokens += sum(filter(None, completion_tokens))
         split.licences.update(zip(datasets, licences, strict=True))

@@ -161,8 +161,7 @@ def _read_scores_split(artifact: Artifact) -> CardSplit:
     with StoredParquet(artifact.path(scores.SCORES_FILE)) as file:
         schema, footer = file.schema_arrow.remove_metadata(), file.metadata
     split = CardSplit(DEFAULT_CONFIG, artifact.manifest.identity.recipe["split"], scores.SCORES_FILE, schema)
-    split.rows, split.bytes = footer.num_rows, sum(file.bytes for file in artifact.manifest.storage)
-    split.uncompressed_bytes = sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups))
+    split.add_file(footer, sum(file.bytes for file in artifact.manifest.storage))
     return split
 
 
