@@ -130,15 +130,12 @@ class DatasetSection(SplitSource):
     generated_by: str | None = None  # model that generated the conversations, for `corpusmill describe`
     prompts: Annotated[tuple[SeedSet, ...], pydantic.Field(strict=False)] = ()  # contain the withheld prompts
 
-    @property
-    def effective_domain(self) -> Domain | None:
-        return self.domain or known_domain(self.dataset)
-
     def output_content(self, split: str) -> dict[str, Any]:
         """Return a split's settings, as the manifest of the split's rows stores them."""
         known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seed_splits()]}
         effort = self.reasoning_effort.get(split)
-        content = {"subset": self.subset, "domain": self.effective_domain, "reasoning_effort": effort}
+        domain = self.domain or known_domain(self.dataset)
+        content = {"subset": self.subset, "domain": domain, "reasoning_effort": effort}
         return content | {name: value for name, value in known.items() if value not in (None, [])}
 
     def seed_splits(self) -> list[tuple[SeedSet, str]]:

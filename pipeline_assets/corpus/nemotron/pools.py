@@ -211,11 +211,10 @@ def _find_memberships(
     targets = [None if name is None else pool_name_for(name) for name in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
     for number, pool in enumerate(pools):
-        conditions = recipe.rules.get(pool)
-        has_capability = [target == pool for target in targets] if conditions is None else []
-        chosen[:, number] = (
-            np.logical_and.reduce([holds[name] for name in conditions]) if conditions else has_capability
-        )
+        if (conditions := recipe.rules.get(pool)) is None:
+            chosen[:, number] = [target == pool for target in targets]
+        else:
+            chosen[:, number] = np.logical_and.reduce([holds[name] for name in conditions])
     counts[dropped_key("in_no_pool")] += int((is_accepted & ~chosen.any(axis=1)).sum())
     counts[dropped_key("refused_licence")] += int((~is_accepted).sum())
     chosen &= is_accepted[:, None]
