@@ -144,7 +144,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown_lice
         agreement=agreement,
         column_descriptions=columns,
         notes=_config_notes(manifest.kind, splits, items),
-        verification_script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
+        verification_script=_VERIFY_SCRIPT.replace("DIGEST", json.dumps(digest)).replace("REPOSITORY", repo.name),
     )
     sealed = UploadFile.from_bytes(MANIFEST_FILE, manifest.to_bytes())
     added = (

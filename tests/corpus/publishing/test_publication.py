@@ -12,7 +12,7 @@ from forgery import flip
 from hub_pools import AGREEMENT, NAME, Place, build_rows, card_yaml, check_whole, open_place, pools, read_card, row
 from pool_publications import prepare, send
 
-from pipeline_assets.corpus.publishing.publication import CROISSANT_FILE
+from pipeline_assets.corpus.publishing.publication import CROISSANT_FILE, prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish
 from pipeline_assets.demo.loopback_repos import RepoReader
 from pipeline_assets.spine.artifact import Artifact
@@ -105,6 +105,12 @@ def test_text_of_rows_is_escaped_in_the_card(place: Place, tmp_path: Path, unloa
     assert [config["config_name"] for config in card_yaml(place.folder)["configs"]] == ["all_rows"]
     assert check_whole(place.folder) == artifact.manifest.digest
     assert body.count("```") == 6 and "<script>" not in body and "\n---\n" not in body
+
+
+def test_the_script_in_the_card_names_a_repo_of_any_name(place: Place, first: Artifact) -> None:
+    card = prepare_publication(first, place.repo(name="me/DIGEST-pools")).files["README.md"].source
+
+    assert isinstance(card, bytes) and b"# hf download me/DIGEST-pools --repo-type dataset" in card
 
 
 def test_the_script_in_the_card_finds_a_flipped_byte(place: Place, first: Artifact) -> None:
