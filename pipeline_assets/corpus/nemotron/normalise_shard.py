@@ -69,8 +69,10 @@ def normalise_shard(
     lists of tools as lines `[id, canonical JSON]`, sorted by id; and dropped rows in the format of rejects. The receipt
     has the counts of `NormalisedRows`, and `spot_checked`, the number of rows that tiktoken also encoded.
     """
-    encoder: Encoder = load_encoder(rules.tokenizer.sha256, tokenizer.path, tokenizer.driver)
-    if template_files is not None:
+    encoder: Encoder
+    if template_files is None:
+        encoder = load_encoder(rules.tokenizer.sha256, tokenizer.path, tokenizer.driver)
+    else:
         encoder = load_template(template_files)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects, dropped, tools = list[Reject](), list[Reject](), dict[str, str]()

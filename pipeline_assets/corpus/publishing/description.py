@@ -158,7 +158,8 @@ def _stated_settings(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Fact]
 def merge_sources(manifest_facts: Iterable[Fact], row_facts: Iterable[Fact]) -> list[Fact]:
     """Return `manifest_facts`, then the `row_facts` whose values are new."""
     known = list(manifest_facts)
-    return [*known, *(fact for fact in row_facts if fact.value not in {source.value for source in known})]
+    values = {fact.value for fact in known}
+    return [*known, *(fact for fact in row_facts if fact.value not in values)]
 
 
 def _fact(manifest: Manifest, field_path: str, value: str, detail: str = "") -> Fact:
