@@ -72,7 +72,7 @@ class BuildOptions(BuildFlags):
 
     @functools.cached_property
     def run(self) -> Run:
-        self.with_absolute_root()  # raises for a root that cannot be one
+        resolve_data_root(self.out_dir, "--out-dir")  # raises for a root that cannot be one
         return self.start_run(self.out_dir)
 
     def write_recipe(self, recipe_class: type[RecipeT], content: Mapping[str, Any]) -> tuple[RecipeT, Path]:

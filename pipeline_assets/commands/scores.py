@@ -108,8 +108,7 @@ def percentiles(in_dir: ScoresFolder, options: BuildOptions) -> None:
     Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
     outputs = _targets_from_sealed_scores(in_dir, None)
-    options = options.with_absolute_root()
-    options.build_targets(outputs, _score_lines)
+    options.with_absolute_root().build_targets(outputs, _score_lines)
 
 
 def subsets(
