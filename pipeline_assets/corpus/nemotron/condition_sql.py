@@ -49,10 +49,16 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "NEQ": operator.ne,
     "Sub": operator.sub,
 }
+
+
+def _like_to_regex(pattern: str) -> str:
+    return f"(?s)^{''.join({'%': '.*', '_': '.'}.get(char, re.escape(char)) for char in pattern)}$"
+
+
 # Conversions of a quoted pattern to a regular expression.
 _PATTERN_CONVERTERS: dict[str, Callable[[str], str]] = {
     "ILike": lambda pattern: f"(?i){_like_to_regex(pattern)}",
-    "Like": lambda pattern: _like_to_regex(pattern),
+    "Like": _like_to_regex,
     "RegexpILike": "(?i){}".format,
     "RegexpLike": str,
 }
@@ -251,10 +257,6 @@ def _literal_text(node: exp.Expr) -> str:
 
 def _number(node: exp.Expr) -> int | float:
     return int(node.this) if node.this.isdigit() else float(node.this)
-
-
-def _like_to_regex(pattern: str) -> str:
-    return f"(?s)^{''.join({'%': '.*', '_': '.'}.get(char, re.escape(char)) for char in pattern)}$"
 
 
 def _function_call(node: exp.Expr, arguments: list[pl.Expr]) -> Any:

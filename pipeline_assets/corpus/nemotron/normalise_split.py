@@ -173,12 +173,12 @@ def _check_counts(
     check_rejects(rejected, rows, rules.max_reject_fraction, read_rejects(staging, receipts), staging.target, formatter)
     if rules.max_rows is not None and not rows:
         raise empty_sample_error(rules.max_rows, staging.target)
+    if not rows:
+        raise InputError("the files have no rows", staging.target, "add rows, or omit the split")
     if not counts.get("documents"):
         dropped = [read_structs(staging.path(receipt.files[4].path), Reject) for receipt in receipts]
         reasons, example = summarize_reasons(itertools.chain(read_rejects(staging, receipts), *dropped), formatter)
         what = f"none of {rows:,} rows has a usable conversation: {reasons} (the first: {example})"
-        if not rows:
-            raise InputError("the files have no rows", staging.target, "add rows, or omit the split")
         raise InputError(what, staging.target, "check these rows, or omit the split")
 
 
