@@ -213,7 +213,7 @@ def verify_sample(
 
 
 def _verify_in_place(target: Target, root: Path, scope: VerificationScope) -> tuple[list[Finding], float] | None:
-    """Call `_verify`, again if the artifact was replaced; None if it is missing or stale."""
+    """Verify an artifact, again if it was replaced; None if it is missing or stale."""
     for is_last in (False, True):
         if _is_absent(target, root):
             return None

@@ -1,4 +1,4 @@
-"""The backup that docs/operations.md describes contains all sources and artifacts of a data root."""
+"""The documented backup contains all sources and artifacts of a data root."""
 
 import subprocess
 from pathlib import Path

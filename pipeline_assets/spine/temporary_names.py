@@ -22,9 +22,9 @@ _file_numbers = itertools.count()
 
 @functools.cache
 def _host() -> str:
-    """Return the name of the machine, in a container with the number of its process namespace.
+    """Return a name for the machine or container whose processes see each other.
 
-    Containers may share the name of their host, but they do not see each other's processes.
+    Containers may share the name of their host, so the number of their process namespace follows.
     """
     name = re.sub("[^A-Za-z0-9-]", "-", socket.gethostname())[:_MAX_HOST_CHARACTERS] or "host"
     try:

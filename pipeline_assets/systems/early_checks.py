@@ -80,7 +80,7 @@ def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | Non
 
 
 def needed_artifacts(targets: Sequence[Target], root: Path) -> dict[Path, Kind]:
-    """Return folder and kind of other recipes' artifacts that the builds of targets need."""
+    """Return the artifacts of other recipes that builds need, as kinds by folder."""
     built = {target.folder for target in targets}  # a recipe may name its own artifact
     return {
         upstream.folder: upstream.kind

@@ -221,7 +221,10 @@ class Swarm:
     def _wrong(
         self, workload: Workload, space: Workspace, answer: Answer, armed: Armed, has_lied: bool, earlier: Facts
     ) -> list[str]:
-        """Decide about an attempt; `has_lied`: the disk skipped a write; `earlier`: the state before the attempt."""
+        """Decide about an attempt.
+
+        `has_lied`: the disk skipped a write. `earlier`: the state before the attempt.
+        """
         may_die = armed.fault in (DiskFault.KILL, DiskFault.POWER_LOSS, DiskFault.KILL_AND_ROT)
         wrong = auditor.wrong_answer(answer, may_die, workload.is_read_only)
         if wrong:
