@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx2
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from answer_faults import ALWAYS, Fault, FaultKind
@@ -22,7 +21,7 @@ from subset_pools import build_subsets, scored, talk
 
 from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish
-from pipeline_assets.corpus.publishing.repo_search import RepoSearch, read_row_keys
+from pipeline_assets.corpus.publishing.repo_search import RepoSearch
 from pipeline_assets.corpus.publishing.unpublish import RemovalRecord, unpublish
 from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
 from pipeline_assets.corpus.removal_list import read_removal_list
@@ -321,27 +320,6 @@ def test_a_concurrent_commit_is_not_squashed_unseen(
         remove(place, root)
 
     assert remove(place, root).has_forgotten_head
-
-
-def test_a_repeated_id_is_also_searched_without_its_number(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"id": ["row-3#2"], "text": ["a#9"]}), tmp_path / "rows.parquet")
-
-    ids = [row.id for row in read_row_keys(tmp_path / "rows.parquet")]
-
-    assert sorted(filter(None, ids)) == ["row-3", "row-3#2"]
-
-
-def test_a_parquet_file_with_damaged_pages_is_listed_as_unread(place: Place, root: Path, versions: list[str]) -> None:
-    table, sink = pa.table({"text": [f"text {number}" for number in range(1000)]}), pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    content = bytearray(sink.getvalue().to_pybytes())
-    content[200:220] = bytes(20)  # compressed bytes of the first page, which pyarrow refuses with an OSError
-    commit = history_hub(place).add_commit(NAME, {"more.rows": bytes(content)}, parent=versions[1])
-    history_hub(place).set_ref(NAME, "refs/pr/3", commit)
-
-    removal = remove(place, root, applies=False)
-
-    assert removal.unread == [f"refs/pr/3@{commit}:more.rows"]
 
 
 def test_decoded_tokens_and_texts_are_searched(place: Place, tmp_path: Path) -> None:
