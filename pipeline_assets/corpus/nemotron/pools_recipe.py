@@ -190,7 +190,8 @@ def condition_mask(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
     """Return a mask of the rows that meet a condition, shape (rows,); null is false."""
     expression = parse_condition(condition).fill_null(False).alias("holds")
     holds: NDArray[np.bool_] = frame.select(expression)["holds"].to_numpy()
-    return holds
+    # polars reduces a condition such as `COALESCE(1, stats_tokens) = 1` to one value.
+    return np.broadcast_to(holds, frame.height)
 
 
 def condition_columns(conditions: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from real_samples import some
 
 from pipeline_assets.corpus.nemotron.condition_sql import compile_condition
+from pipeline_assets.corpus.nemotron.pools_recipe import condition_mask
 
 ROWS = pl.DataFrame(
     {
@@ -51,3 +52,13 @@ def test_rows_with_missing_values_are_selected_as_in_standard_sql(condition: str
         expected = [row for (row,) in connection.execute(f"SELECT row FROM made WHERE {condition}").fetchall()]
 
     assert selected == sorted(some(expected))
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"), [("COALESCE(1, stats_tokens) = 1", True), ("2 < COALESCE(1, stats_tokens)", False)]
+)
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_a_condition_that_no_value_changes_has_a_result_for_each_row(condition: str, holds: bool, rows: int) -> None:
+    frame = pl.DataFrame({"stats_tokens": [None, 1, 2][:rows]}, {"stats_tokens": pl.Int64})
+
+    assert condition_mask(frame, condition).tolist() == [holds] * rows
