@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The services of compose.yaml as plain processes: docker/run_local.sh [DATA ROOT [PORT]]
 #
-# Ctrl-C or SIGTERM stops them all. A service that dies is named and started again, as compose does. Without
-# DAGSTER_PG_HOST, a PostgreSQL of its own runs on a free port, with its files in DATA ROOT/dagster/server/postgres.
+# Ctrl-C, SIGTERM or a closed terminal stops them all. A service that dies is named and started again, as compose does.
+# Without DAGSTER_PG_HOST, a PostgreSQL of its own runs on a free port, with its files in
+# DATA ROOT/dagster/server/postgres.
 set -euo pipefail
 bin=${CORPUSMILL_BIN:-$(cd "$(dirname "$0")/.." && pwd)/.venv/bin}
 docker=$(cd "$(dirname "$0")" && pwd)
@@ -122,7 +123,7 @@ start() {  # the service at a position of `names`
     echo "$!" > "$home/${names[$1]}.pid"
 }
 stop() {  # in reverse order, so that nothing misses the service that it needs
-    trap '' INT TERM
+    trap '' INT TERM HUP
     trap - EXIT
     for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
         signal=TERM
@@ -159,6 +160,7 @@ answers() { python -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], t
 
 trap 'stop; exit 130' INT
 trap 'stop; exit 143' TERM
+trap 'stop; exit 129' HUP  # a closed terminal sends it twice
 trap stop EXIT
 first=0
 if [ "${names[0]}" = postgres ]; then

@@ -209,6 +209,17 @@ def test_a_second_script_is_refused_and_ctrl_c_stops_all_services(root: Path) ->
 
 
 @pytest.mark.slow
+def test_a_closed_terminal_stops_all_services_although_it_sends_two_signals(root: Path) -> None:
+    with Services(root, {}) as services:
+        services.process.send_signal(signal.SIGHUP)  # by the system
+        time.sleep(0.2)
+
+        status = services.stop(signal.SIGHUP)  # by the shell
+
+        assert (status, services.processes(), [*services.home.glob("*.pid")]) == (129, [], [])
+
+
+@pytest.mark.slow
 def test_a_daemon_without_memory_is_replaced_until_a_signal_stops_all_services(root: Path) -> None:
     with Services(root, {}) as services:
         before = services.pid("daemon")
