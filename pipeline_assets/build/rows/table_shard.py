@@ -50,5 +50,5 @@ class TableShard:
                 yield rows_to_table(documents, self.schema)
         else:
             with StoredParquet(self.file) as parquet:
-                for group in range(parquet.num_row_groups):
-                    yield parquet.read_row_group(group).cast(self.schema)
+                for table in parquet.iter_row_groups():
+                    yield table.cast(self.schema)

@@ -142,6 +142,11 @@ class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
         with errors_as_damage(self._path, _NOUN):
             return super().read_row_group(i, self._check_columns(columns), use_threads=False)
 
+    def iter_row_groups(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield each row group as a table, in order."""
+        for group in range(self.num_row_groups):
+            yield self.read_row_group(group, columns)
+
     def iter_batches(self, *sizes: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         with errors_as_damage(self._path, _NOUN):
             yield from super().iter_batches(*sizes, columns=self._check_columns(columns), use_threads=False)

@@ -132,8 +132,7 @@ def deduplicate_rows(shard: _SplitShard, window: Window, folder: StagingView, dr
         ParquetOutput(folder.path(shard.path), SCHEMA, file.metadata.num_rows or 1) as output,
         JsonlZstWriter(folder.path(dropped_name), zstd_level=3) as dropped,
     ):
-        for group in range(file.num_row_groups):
-            table = select_columns(file.read_row_group(group))
+        for table in map(select_columns, file.iter_row_groups()):
             tags: list[Decision | None] = []
             is_kept = np.ones(table.num_rows, bool)
             for row in range(table.num_rows):

@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-
 from pipeline_assets.corpus.chat_templates.template import ChatTemplateFiles, load_template
 from pipeline_assets.corpus.converted_shards import concatenate_lines, read_rejects
 from pipeline_assets.corpus.doc_ids import read_occurrences, write_repeats
@@ -204,8 +202,7 @@ def number_ids(path: Path, final_path: str, repeats_file: Path, window: Window, 
     """Append `#2`, `#3`, … to the repeated ids of a shard; keep its row groups."""
     with StoredParquet(path) as file, ParquetOutput(folder.path(final_path), SCHEMA, file.metadata.num_rows) as output:
         times = read_occurrences(repeats_file, file.metadata.num_rows)
-        for group in range(file.num_row_groups):
-            table: pa.Table = file.read_row_group(group)
+        for table in file.iter_row_groups():
             numbered = zip(table["id"].to_pylist(), itertools.islice(times, table.num_rows), strict=True)
             ids = [f"{row_id}#{nth}" if nth else row_id for row_id, nth in numbered]
             output.write(table.set_column(0, SCHEMA.field("id"), string_column(ids)))

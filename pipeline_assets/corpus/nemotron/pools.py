@@ -182,8 +182,7 @@ def _read_pool_rows(
     own_columns = ("id", "meta_license", "meta_capability_target", "meta_correctness", "stats_tokens")
     columns = sorted({*recipe.columns, *own_columns})
     with StoredParquet(path) as file:
-        for group in range(file.num_row_groups):
-            table = select_columns(file.read_row_group(group))
+        for table in map(select_columns, file.iter_row_groups()):
             frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
             licences = map(tag_or_unknown, frame["meta_license"].to_list())
             is_accepted = np.array([licence not in recipe.refuse_licences for licence in licences], bool)

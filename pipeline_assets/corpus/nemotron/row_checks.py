@@ -230,8 +230,8 @@ def _read_batches(normalised_rows: Artifact, columns: Sequence[str]) -> Iterator
     """Yield (file name, batch) pairs, one per row group; a batch has only `columns`."""
     for name in data_files(normalised_rows):
         with StoredParquet(normalised_rows.path(name)) as file:
-            for group in range(file.num_row_groups):
-                [batch] = file.read_row_group(group, columns=columns).combine_chunks().to_batches()
+            for table in file.iter_row_groups(columns):
+                [batch] = table.combine_chunks().to_batches()
                 yield name, batch
 
 

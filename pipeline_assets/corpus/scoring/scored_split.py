@@ -36,10 +36,9 @@ class ScoredSplit:
                 yield from _join_scores(self.pool_files[file], [table for _, table in runs], pool_columns)
 
 
-def _group_by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+def _group_by_file(scores: StoredParquet, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """Yield a (pool file, table) pair for each run of rows with the same pool file."""
-    for group in range(scores.num_row_groups):
-        table = scores.read_row_group(group, columns=list(columns))
+    for table in scores.iter_row_groups(columns):
         files = table["pool_file"].to_pylist()
         start = 0
         for file, run in itertools.groupby(files):
