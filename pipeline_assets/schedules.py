@@ -91,13 +91,13 @@ class ScheduledJob(NamedTuple):
     job: dg.JobDefinition
 
 
-def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
-    """Return the valid schedules of a data root and the project, and the errors.
+def read_schedules(root: Path) -> tuple[dict[ScheduleSection, Path], list[InputError]]:
+    """Return the valid schedules of a data root and the project by file, and the errors.
 
     A schedule of the data root overrides the project's schedule of the same name. From an invalid file, the valid
     schedules with unique names are still returned.
     """
-    sections: dict[str, ScheduleSection] = {}
+    entries: dict[str, tuple[ScheduleSection, Path]] = {}
     errors: list[InputError] = []
     for path in (root / _SCHEDULES_FILE, PROJECT_RECIPES_FOLDER.parent / _SCHEDULES_FILE):
         if not os.path.lexists(path):  # a link to a missing file is an error
@@ -112,8 +112,8 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
         uses = Counter(section.name for section in schedules)
         repeated = [name for name, number in uses.items() if number > 1]
         errors += [UsageError(f"several schedules are called {name}", path, _RENAME_HINT) for name in repeated]
-        sections = {section.name: section for section in schedules if uses[section.name] == 1} | sections
-    return list(sections.values()), errors
+        entries = {section.name: (section, path) for section in schedules if uses[section.name] == 1} | entries
+    return dict(entries.values()), errors
 
 
 def _valid_sections(entries: object) -> Iterator[ScheduleSection]:
@@ -130,35 +130,37 @@ def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[l
     Invalid schedules are skipped. A schedule with a missing recipe is built, but its runs fail. `jobs` maps a recipe's
     name to the job that builds the recipe.
     """
-    sections, errors = read_schedules(root)
+    files, errors = read_schedules(root)
     schedules: list[ScheduledJob] = []
     all_jobs = {**jobs}
-    for section in sections:
+    for section, file in files.items():
         if section.recipe not in jobs:
             what = f"schedule {section.name}: recipe {section.recipe} not found"
-            errors.append(UsageError(what, root / _SCHEDULES_FILE, f"name one of {', '.join(sorted(jobs))}"))
+            errors.append(UsageError(what, file, f"name one of {', '.join(sorted(jobs))}"))
             # A daemon with earlier definitions runs this job under the same name.
             all_jobs.setdefault(section.recipe, invalid_recipe_job(section.recipe, errors[-1], root))
-    for section in sections:
+    for section, file in files.items():
         try:
-            schedules.append(_build_schedule(section, root, all_jobs))
+            schedules.append(_build_schedule(section, file, root, all_jobs))
         except UsageError as error:
             errors.append(error)
         except dg.DagsterInvalidDefinitionError:
             got = f"`cron` {section.cron!r} with `timezone` {section.timezone!r}"
             what = f"schedule {section.name}: {got} is never due"
             fix = "write five fields that fall on a date, such as '0 6 * * 1', and a time zone such as Europe/Berlin"
-            errors.append(UsageError(what, root / _SCHEDULES_FILE, fix))
+            errors.append(UsageError(what, file, fix))
     for problem in errors:
         logging.getLogger("corpusmill").warning("invalid schedule: %s", problem)
     return schedules, errors
 
 
-def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.JobDefinition]) -> ScheduledJob:
+def _build_schedule(
+    section: ScheduleSection, file: Path, root: Path, jobs: Mapping[str, dg.JobDefinition]
+) -> ScheduledJob:
     recipe = section.recipe
     if dagster_name(section.name) in SENSOR_NAMES or _job_name(section) in {job.name for job in jobs.values()}:
         what = f"schedule {section.name}: a sensor or the job of a recipe has this name"
-        raise UsageError(what, root / _SCHEDULES_FILE, "rename the schedule")
+        raise UsageError(what, file, "rename the schedule")
     match section.action:
         case "run":
             job = jobs[recipe]

@@ -81,7 +81,7 @@ def test_full_and_read_only_disks_are_faults_and_small_ones_warnings(tmp_path: P
         assert probe("disk", disk)[1].endswith("(tmpfs); a restart deletes its files: choose a data root on a disk")
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         assert probe("disk", disk)[0] == probe("locks", disk)[0] == "fault"
-        assert "writing is not allowed; grant write permission, or choose another folder" in probe("disk", disk)[1]
+        assert "the file system is read-only; mount it for writing, or choose another folder" in probe("disk", disk)[1]
         assert list(disk.iterdir()) == []
 
 

@@ -96,7 +96,10 @@ def test_an_age_without_unit_is_refused_in_one_line(age: str, corpusmill: Corpus
     result = corpusmill("gc", "--data", tmp_path, f"--older-than={age}")
 
     assert result.returncode == 2
-    assert only_line(result) == (f"--older-than: must be hours or days, such as 12h or 30d, got {age!r}; correct it")
+    assert (
+        only_line(result)
+        == f"--older-than: must be up to six digits and `h` or `d`, such as 12h or 30d, got {age!r}; correct it"
+    )
 
 
 @pytest.mark.slow

@@ -67,3 +67,5 @@ def test_a_table_has_aligned_columns_with_numbers_to_the_right() -> None:
 
 def test_one_byte_is_singular() -> None:
     assert [format_bytes(count) for count in (0, 1, 2, 1000)] == ["0 bytes", "1 byte", "2 bytes", "1.0 kB"]
+    assert [format_bytes(count) for count in (999_949_999, 999_950_000)] == ["999.9 MB", "1.00 GB"]
+    assert format_bytes(-999_999_999_999) == "-1.00 TB"

@@ -32,7 +32,8 @@ def gc(
     """
     root, age = terminal.require_root(data), re.fullmatch(r"([0-9]{1,6})([hd])", older_than)
     if age is None:
-        raise UsageError(f"must be hours or days, such as 12h or 30d, got {older_than!r}", "--older-than", "correct it")
+        what = f"must be up to six digits and `h` or `d`, such as 12h or 30d, got {older_than!r}"
+        raise UsageError(what, "--older-than", "correct it")
     ignored = {
         old for name in recipe_paths(root) if keep_versions for old in old_version_names(name, root, keep_versions)
     }

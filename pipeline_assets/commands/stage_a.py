@@ -72,7 +72,7 @@ def hf_configs(
         matches = [config for config in matches if contains.lower() in config.name.lower()]
         names = [config.name for config in matches if config.language not in (None, contains.lower())]
         if names:
-            what = f"{contains!r} also occurs in {len(names)} names of other languages: {join_first(names, 5)}"
+            what = f"{contains!r} also occurs in names of other languages: {join_first(names, 5)}"
             echo(f"warning: {what}; use --lang", err=True)
     rows = [{"name": config.name, "language": config.language, "script": config.script} for config in matches]
     if not as_json:

@@ -139,7 +139,7 @@ def print_answer(as_json: bool, content: object, lines: Iterable[Line]) -> None:
 def format_bytes(count: float) -> str:
     """Format a number of bytes in powers of ten: `535.9 kB`, `12.3 MB`, `1.45 GB`."""
     for unit, size, digits in (("TB", 1e12, 2), ("GB", 1e9, 2), ("MB", 1e6, 1), ("kB", 1e3, 1)):
-        if abs(count) >= size:
+        if abs(count) >= size * 0.99995:  # the unit below would show 1,000.0
             return f"{count / size:,.{digits}f} {unit}"
     return pluralize(round(count), "byte")
 

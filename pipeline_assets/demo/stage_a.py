@@ -1,5 +1,6 @@
 """Smoke run of stage A on five small generated sources."""
 
+import errno
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,8 @@ from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_stage_a_recipe
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact
-from pipeline_assets.spine.errors import RetryableError, UsageError
+from pipeline_assets.spine.disk_errors import explain_os_error
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.sealed_folder import raise_if_artifact
@@ -105,7 +107,8 @@ def _claim_folder(root: Path) -> None:
     raise_if_artifact(root, fix)
     parent = nearest_existing(root)
     if parent.is_dir() and not os.access(parent, os.W_OK):
-        raise RetryableError("writing is not allowed", parent, "grant write permission, or choose another folder")
+        is_read_only = os.statvfs(parent).f_flag & os.ST_RDONLY
+        raise explain_os_error(OSError(errno.EROFS if is_read_only else errno.EACCES, ""), parent)
     card = root / _CARD_FILE
     if card.is_file() and card.read_bytes().startswith(_CARD_TITLE.encode()):
         return

@@ -35,7 +35,11 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
             return RetryableError("the limit on open files is reached", path, fix)
         case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
             return RetryableError("reading is not allowed", path, "grant read permission")
-        case errno.EACCES | errno.EPERM | errno.EROFS:
+        case errno.EROFS:
+            return RetryableError(
+                "the file system is read-only", path, "mount it for writing, or choose another folder"
+            )
+        case errno.EACCES | errno.EPERM:
             return RetryableError("writing is not allowed", path, "grant write permission, or choose another folder")
         case errno.ENOTDIR | errno.EEXIST:
             file = next((place for place in (path, *path.parents) if place.is_file()), path)

@@ -58,7 +58,8 @@ def test_disk_without_inodes_is_not_called_full(tmp_path: Path) -> None:
             "EMFILE",
             "the limit on open files is reached; raise the limit (ulimit -n), then run the same command to continue",
         ),
-        ("EACCES EPERM EROFS", "writing is not allowed; grant write permission, or choose another folder"),
+        ("EACCES EPERM", "writing is not allowed; grant write permission, or choose another folder"),
+        ("EROFS", "the file system is read-only; mount it for writing, or choose another folder"),
         ("ENOTDIR EEXIST", "expected a folder, got a file; choose another folder, or move the file away"),
         (
             "EIO ENOLCK ELOOP ENAMETOOLONG ESTALE",

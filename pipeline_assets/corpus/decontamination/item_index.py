@@ -142,9 +142,10 @@ def _gather_items(
     if not counts["items"]:
         raise InputError("no items found", f"evaluation set {evaluation_set.name}", "correct its files or columns")
     if counts["too_short"] == counts["items"]:
-        what = f"all {counts['items']:,} items have fewer words than `min_item_words` {recipe.min_item_words}"
+        what = f"every item has fewer words than `min_item_words` {recipe.min_item_words}"
+        what += f" (items: {counts['items']:,}, words of the longest: {longest:,})"
         fix = "lower `min_item_words`, or omit the set"
-        raise InputError(f"{what} (the longest has {longest})", f"evaluation set {evaluation_set.name}", fix)
+        raise InputError(what, f"evaluation set {evaluation_set.name}", fix)
     return counts
 
 

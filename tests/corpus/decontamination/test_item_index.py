@@ -135,8 +135,8 @@ def test_missing_parquet_column_is_refused_with_the_existing_columns(tmp_path: P
         ("", "InputError: evaluation set quiz: no items found; correct its files or columns"),
         (
             '{"text": "two words"}\n{"text": "…"}\n{"text": "and three words"}\n',
-            "InputError: evaluation set quiz: all 3 items have fewer words than `min_item_words` 5 "
-            "(the longest has 3); lower `min_item_words`, or omit the set",
+            "InputError: evaluation set quiz: every item has fewer words than `min_item_words` 5 "
+            "(items: 3, words of the longest: 3); lower `min_item_words`, or omit the set",
         ),
     ],
 )
@@ -153,7 +153,7 @@ def test_row_without_text_is_an_item_that_is_too_short(tmp_path: Path) -> None:
 
     assert [item.text for item in read_items(rows_set(tmp_path, "quiz", rows))] == ["", "", ""]
     assert refusal(rows_set(tmp_path, "quiz", rows)).startswith(
-        "InputError: evaluation set quiz: all 3 items have fewer words than `min_item_words` 5"
+        "InputError: evaluation set quiz: every item has fewer words than `min_item_words` 5"
     )
 
 
