@@ -2,11 +2,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 DATA ?= data/demo
 PORT ?= 3000
-# `.half` marks an install that has not come to its end: with it in the way, .venv is made anew.
-# Most modules of the dependencies are never imported: each gets its bytecode when it is, which saves a third of the time.
+# `.half` marks an unfinished installation, after which .venv is created again.
+# Most modules of the dependencies are never imported. Compiling bytecode only at an import saves a third of the time.
 INSTALL = touch .venv/.half && rm -f $(BIN)/.demo $(BIN)/.dev && $(BIN)/python -m pip install -q --no-compile -c constraints.txt
 
-# Tests type hundreds of commands: each starts from bytecode, whatever the environment says.
+# Tests run hundreds of commands, which start faster with bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 demo: $(BIN)/.demo
@@ -20,7 +20,7 @@ test: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(MAKE) --no-print-directory -j 2 types quick FOLDERS=
 
-# Without its cache, mypy keeps one core busy for half a minute: meanwhile, the tests have the other.
+# Without its cache, mypy needs one core for half a minute. Meanwhile, the tests use the other one.
 types:
 	$(BIN)/mypy
 
@@ -31,25 +31,25 @@ test-quick: $(BIN)/.dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(MAKE) --no-print-directory -j 2 types quick FOLDERS="tests/spine tests/corpus tests/build tests/trust tests/test_layout.py tests/test_readme.py"
 
-hooks: $(BIN)/.dev  # what `pre-commit install` runs before each commit
+hooks: $(BIN)/.dev  # the checks that `pre-commit install` runs before each commit
 	$(BIN)/pre-commit run --all-files
 
 test-slow: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -m "slow and not real" -n 3 --dist worksteal --ignore tests/test_sampled_memory.py
-	$(BIN)/python -m pytest -q -m slow tests/test_sampled_memory.py  # alone: on a busy machine, samples are late
+	$(BIN)/python -m pytest -q -m slow tests/test_sampled_memory.py  # alone, because a busy machine delays its samples
 
-# On real samples, which are no part of the repository: nothing else reads them.
+# Tests on real samples, which are not in the repository. No other target reads them.
 test-real: samples $(BIN)/.dev
 	CORPUSMILL_TEST_SAMPLES="$(abspath $(SAMPLES))" $(BIN)/python -m pytest -q -m "real and not proof" -n 2 --dist worksteal
 
 samples:
 	@[ -n "$(SAMPLES)" ] && [ -d "$(SAMPLES)" ] || { echo "SAMPLES must be a folder of real samples, got '$(SAMPLES)': make test-real SAMPLES=FOLDER" >&2; exit 1; }
 
-# All that the seeded samples of other tests stand for: an hour.
+# All cases of which other tests run a seeded sample. Takes an hour.
 proof: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -m "proof and not real" -n 2 --dist worksteal --timeout 7200
 
-# Workloads under faults, two thousand seeds: 2 s each on two busy cores. SEED=123 replays one, SEEDS=200 runs fewer.
+# Workloads under faults for two thousand seeds, 2 s each on two cores. SEED=123 repeats one seed, SEEDS=200 runs fewer.
 soak: $(BIN)/.dev
 	$(BIN)/python tests/harness/swarm.py --seeds $(or $(SEEDS),2000) $(if $(SEED),--seed $(SEED))
 
@@ -57,26 +57,26 @@ bench: $(BIN)/.dev
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[peers]"
 	for name in encode build engines snapshot readers filters stage_a dedup decontamination packing shards stage2 pools scoring stackexchange verify growth faults crashes flips compared; do PYTHONPATH=. $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-fuzz: $(BIN)/.dev  # edited files for every reader: 20,000 take five minutes
+fuzz: $(BIN)/.dev  # 20,000 edited files for all readers, in five minutes
 	PYTHONPATH=. $(BIN)/python benchmarks/fuzz_files.py --cases $(or $(CASES),20000) --seed $(or $(SEED),0)
 
-mutants: $(BIN)/.dev  # small changes of the sources, and the tests that notice them: seconds each on an idle core
+mutants: $(BIN)/.dev  # small changes of the sources, and the tests that detect them; seconds each on an idle core
 	PYTHONPATH=. $(BIN)/python benchmarks/mutants.py --mutants $(or $(N),40) --seed $(or $(SEED),1)
 
-evidence: $(BIN)/.dev  # docs/evidence.md, with the results that the programs of robustness left in build/evidence
+evidence: $(BIN)/.dev  # writes docs/evidence.md from the results in build/evidence
 	PYTHONPATH=. $(BIN)/python benchmarks/evidence.py
 
 lock: $(BIN)/.dev  # after each change of constraints.txt or of a dependency
 	$(BIN)/python .ci/lock.py
 
-docs: $(BIN)/.dev  # the documentation as a site, in site/
+docs: $(BIN)/.dev  # builds the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
 	@echo "to read it, with search: $(BIN)/python -m http.server --directory site"
 
-tree: $(BIN)/.dev  # after a module was added, renamed or described otherwise
+tree: $(BIN)/.dev  # updates the list of modules in AGENTS.md
 	$(BIN)/python .ci/tree.py
 
-# pip comes last into a new .venv. A Python that can't make one is named before anything is there.
+# venv installs pip last. A Python that cannot create an environment is named before anything is written.
 $(BIN)/pip: $(if $(wildcard .venv/.half),anew)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(PYTHON) is Python %d.%d, corpusmill needs 3.11 or newer: make PYTHON=python3.11" % sys.version_info[:2])'
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { echo "$(PYTHON) can't make a .venv: install its venv package (apt: python3-venv), or make PYTHON=python3.11" >&2; exit 1; }

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # The services of compose.yaml as plain processes: docker/run_local.sh [DATA ROOT [PORT]]
 #
-# Ctrl-C, SIGTERM or a closed terminal stops them all. A service that dies is named and started again, as compose does.
-# Without DAGSTER_PG_HOST, a PostgreSQL of its own runs on a free port, with its files in
+# Ctrl-C, SIGTERM or a closed terminal stops all of them. A service that dies is named and restarted, as in compose.
+# Without DAGSTER_PG_HOST, the script runs its own PostgreSQL on a free port, with its files in
 # DATA ROOT/dagster/server/postgres.
 set -euo pipefail
 bin=${CORPUSMILL_BIN:-$(cd "$(dirname "$0")/.." && pwd)/.venv/bin}
 docker=$(cd "$(dirname "$0")" && pwd)
 port=${2:-3000}
 usage="usage: run_local.sh [DATA ROOT [PORT]]"
-max_deaths=5  # of one service in five minutes; then all stop
+max_deaths=5  # of one service within five minutes; after that, all services stop
 
 fail() { echo "run_local.sh: $*" >&2; exit 1; }
 free_port() { "$bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-# A session of its own: Ctrl-C does not reach the service before `stop` does, and a signal reaches its children, too.
+# Each service has its own session: Ctrl-C does not reach it before `stop` does, and a signal reaches its children, too.
 # alone SIGNAL COMMAND…: on Linux, the service gets SIGNAL if this script dies without `stop`, as after SIGKILL.
 alone() { exec "$bin/python" -c 'import ctypes, os, signal, sys
 os.setsid(); signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -51,7 +51,7 @@ except UsageError as error:
 problem=$(mkdir -p "${1:-data}/dagster/server" 2>&1) || fail "$problem; pass a data root that you may write"
 data=$(cd "${1:-data}" && pwd)
 home=$data/dagster/server
-exec 8>> "$home/lock"  # services inherit it
+exec 8>> "$home/lock"  # the services inherit this lock
 flock -n 8 || {
     ! ps -p "$(cat "$home/lock")" > /dev/null 2>&1 || fail "another run_local.sh serves $data; stop it, or choose another data root"
     echo "waiting for the services of a script that was killed …"
@@ -83,7 +83,7 @@ if [ -z "${DAGSTER_PG_HOST:-}" ]; then
         [ "$(id -u)" != 0 ] || chown postgres "$home/postgres.new" "$home/password"
         "${as_postgres[@]}" "$(postgres_program initdb)" -D "$home/postgres.new" -U dagster -A scram-sha-256 \
             --pwfile="$home/password" > /dev/null || fail "initdb failed in $home; its user needs access to the folder"
-        mv "$home/postgres.new" "$home/postgres"  # a database that was cut off would never start
+        mv "$home/postgres.new" "$home/postgres"  # so that an interrupted creation leaves no database that cannot start
     fi
 else
     : "${DAGSTER_PG_DB:?}" "${DAGSTER_PG_USER:?}" "${DAGSTER_PG_PASSWORD:?}" "${DAGSTER_PG_PORT:=5432}"
@@ -91,7 +91,7 @@ else
 fi
 
 pids=() deaths=() since=() guard=
-lock_database() {  # PostgreSQL frees the lock when this process ends, which it does with the script
+lock_database() {  # PostgreSQL releases the lock when this process ends, at the latest with the script
     "$bin/python" -c 'import os, sys, time, psycopg2
 address = {name: os.environ["DAGSTER_PG_" + name.upper()] for name in ("host", "port", "user", "password")}
 database = psycopg2.connect(dbname=os.environ["DAGSTER_PG_DB"], connect_timeout=10, **address)
@@ -108,7 +108,7 @@ free_database() {
     [ -z "$guard" ] || { kill "$guard" && wait "$guard"; } 2> /dev/null || true
     guard=
 }
-start() {  # the service at a position of `names`
+start() {  # start the service at a position of `names`
     case ${names[$1]} in
         postgres) alone INT "${as_postgres[@]}" "$server" -D "$home/postgres" -p "$DAGSTER_PG_PORT" -c listen_addresses=127.0.0.1 \
             -c unix_socket_directories= -c log_min_messages=fatal & ;;
@@ -122,7 +122,7 @@ start() {  # the service at a position of `names`
     pids[$1]=$!
     echo "$!" > "$home/${names[$1]}.pid"
 }
-stop() {  # in reverse order, so that nothing misses the service that it needs
+stop() {  # in reverse order, because services need earlier ones
     trap '' INT TERM HUP
     trap - EXIT
     for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
@@ -135,7 +135,7 @@ stop() {  # in reverse order, so that nothing misses the service that it needs
     free_database
     rm -f "$home"/*.pid
 }
-watch() {  # restart what has died
+watch() {  # restart services that died
     for i in "${!pids[@]}"; do
         kill -0 "${pids[$i]}" 2> /dev/null && continue
         status=0

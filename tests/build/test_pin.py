@@ -15,7 +15,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 RECIPES = Path(__file__).parents[2] / "manifests" / "recipes"
 FINEWEB = "HuggingFaceFW/fineweb-edu"
-PINNED = "revision: 87f09149ef4734204d70ed1d046ddc9ca3f2b8f9  # moved by `corpusmill pin` alone"
+PINNED = "revision: 87f09149ef4734204d70ed1d046ddc9ca3f2b8f9  # `corpusmill pin --recipe` writes a newer one"
 COMMIT = "b" * 40
 
 
