@@ -44,8 +44,8 @@ def build_assets(
 ) -> list[dg.AssetsDefinition]:
     """Return an asset for each kind of artifact of each recipe, upstream first.
 
-    `recipes` has recipes by name. Nobody configures the runs that an automation condition requests: those of
-    `replacing_recipes` replace stale and damaged artifacts.
+    `recipes` has recipes by name. A run that an automation condition requests has no configuration; for
+    `replacing_recipes`, it replaces stale and damaged artifacts.
     """
     return [
         _recipe_asset(recipe, targets, root, recipe_by_folder, automation_replaces=name in replacing_recipes)

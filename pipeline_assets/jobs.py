@@ -213,24 +213,15 @@ def verify_sample(
 
 
 def _verify_in_place(target: Target, root: Path, scope: VerificationScope) -> tuple[list[Finding], float] | None:
-    """Verify an artifact, again if it was replaced; None if it is missing or stale."""
-    for is_last in (False, True):
-        if _is_absent(target, root):
-            return None
-        try:
-            verified = _verify(root / target.folder, scope)
-        except ReplacedError:
-            if is_last and not _is_absent(target, root):
-                raise
-        else:
-            # A folder that was removed between both looks has no damage.
-            is_removed = target.state(root)[0] == "missing"
-            return None if verified[0] and is_removed else verified
-    return None
-
-
-def _is_absent(target: Target, root: Path) -> bool:
-    return target.state(root)[0] in ("missing", "stale")
+    """Verify an artifact; None if it is missing or stale."""
+    if target.state(root)[0] in ("missing", "stale"):
+        return None
+    try:
+        findings, percent_read = _verify(root / target.folder, scope)
+    except ReplacedError:  # by another builder: verify the new artifact
+        return _verify_in_place(target, root, scope)
+    is_removed = bool(findings) and target.state(root)[0] == "missing"
+    return None if is_removed else (findings, percent_read)
 
 
 def _verify(folder: Path, scope: VerificationScope) -> tuple[list[Finding], float]:

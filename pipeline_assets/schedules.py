@@ -92,10 +92,10 @@ class ScheduledJob(NamedTuple):
 
 
 def read_schedules(root: Path) -> tuple[dict[ScheduleSection, Path], list[InputError]]:
-    """Return the valid schedules of a data root and the project by file, and the errors.
+    """Return the valid schedules of a data root and the project, and the errors.
 
-    A schedule of the data root overrides the project's schedule of the same name. From an invalid file, the valid
-    schedules with unique names are still returned.
+    Each schedule is returned with its file. A schedule of the data root overrides the project's schedule of the same
+    name. From an invalid file, the valid schedules with unique names are still returned.
     """
     entries: dict[str, tuple[ScheduleSection, Path]] = {}
     errors: list[InputError] = []

@@ -68,9 +68,9 @@ def find_or_write_version(
     if versions:  # the newest one may be incomplete, as after a failure: its build links files of the one before
         newest = versions[-1]
         previous = earlier_version(recipe_name, newest.stem.rpartition("_")[2], root)
-    if versions and path < newest:  # as when a run of last week is repeated, which sees today's heads
-        logger.warning("%s is not written, because %s has a later date", path, newest.name)
-        return RecipeVersion(newest, previous)
+        if path < newest:  # as when a run of last week is repeated, which sees today's heads
+            logger.warning("%s is not written, because %s has a later date", path, newest.name)
+            return RecipeVersion(newest, previous)
     pinned, heads, head_errors = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
     commits: dict[str, str] = {}  # of the base recipe's datasets, except those that it reads at several commits
     for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):

@@ -36,9 +36,8 @@ def explain_os_error(error: OSError, path: Path) -> InputError:
         case errno.EACCES | errno.EPERM if os.access(path, os.F_OK) and not os.access(path, os.R_OK):
             return RetryableError("reading is not allowed", path, "grant read permission")
         case errno.EROFS:
-            return RetryableError(
-                "the file system is read-only", path, "mount it for writing, or choose another folder"
-            )
+            fix = "mount it for writing, or choose another folder"
+            return RetryableError("the file system is read-only", path, fix)
         case errno.EACCES | errno.EPERM:
             return RetryableError("writing is not allowed", path, "grant write permission, or choose another folder")
         case errno.ENOTDIR | errno.EEXIST:

@@ -7,7 +7,7 @@ from pipeline_assets.build.build_target import raise_if_occupied
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import lacks_input
-from pipeline_assets.build.target import Kind, Target
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, NearRecipe
@@ -65,7 +65,14 @@ def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | Non
         UsageError: Artifacts are missing (all are listed), signatures have other settings than `dedup`, or obstore is
             not installed.
     """
-    needed = needed_artifacts(targets, root)
+    built = {target.folder for target in targets}  # a recipe may name its own artifact
+    needed = {
+        upstream.folder: upstream.kind
+        for target in targets
+        if any(upstream.is_external for upstream in target.upstream) and not target.matches_recipe(root)
+        for upstream in target.upstream
+        if upstream.is_external and upstream.folder not in built
+    }
     missing = [(kind, root / folder) for folder, kind in needed.items() if read_manifest(root / folder) is None]
     if missing:
         fix = "build it first, or correct the recipe"
@@ -77,18 +84,6 @@ def check_inputs(targets: Sequence[Target], root: Path, dedup: DedupRecipe | Non
 
         open_stores({str(folder): open_artifact(root / folder) for folder in signatures}, dedup)
     _check_stores(targets, root)
-
-
-def needed_artifacts(targets: Sequence[Target], root: Path) -> dict[Path, Kind]:
-    """Return the artifacts of other recipes that builds need, as kinds by folder."""
-    built = {target.folder for target in targets}  # a recipe may name its own artifact
-    return {
-        upstream.folder: upstream.kind
-        for target in targets
-        if any(upstream.is_external for upstream in target.upstream) and not target.matches_recipe(root)
-        for upstream in target.upstream
-        if upstream.is_external and upstream.folder not in built
-    }
 
 
 def _check_stores(targets: Iterable[Target], root: Path) -> None:

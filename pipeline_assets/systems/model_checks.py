@@ -8,7 +8,6 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import combine_errors
-from pipeline_assets.systems.early_checks import needed_artifacts
 from pipeline_assets.systems.scoring import missing_split_error, splits_of_pools
 
 
@@ -20,13 +19,14 @@ def check_models(targets: Sequence[Target], root: Path) -> None:
             exceeds the model's maximum length.
         InputError: A model is not supported.
     """
-    needed = needed_artifacts(targets, root)
-    errors = []
+    built, errors = {target.folder for target in targets}, []
     for target in targets:
-        if target.stage.name == SCORES_STAGE.name and target.upstream[0].folder in needed:
-            pools, split = open_artifact(root / target.upstream[0].folder), target.recipe["split"]
-            if split not in splits_of_pools(pools) and not target.matches_recipe(root):
-                errors.append(missing_split_error(pools, split))
+        pools = target.upstream[0] if target.stage.name == SCORES_STAGE.name else None
+        if pools is None or not pools.is_external or pools.folder in built or target.matches_recipe(root):
+            continue
+        sealed, split = open_artifact(root / pools.folder), target.recipe["split"]
+        if split not in splits_of_pools(sealed):
+            errors.append(missing_split_error(sealed, split))
     if errors:
         raise combine_errors(errors)
     for target in targets:

@@ -163,10 +163,10 @@ class Swarm:
     def _strike(self, workload: Workload, result: Result, dice: random.Random) -> None:
         shutil.rmtree(self._folder / "work")
         shutil.copytree(self._saved, self._folder / "work", symlinks=True)
-        space, has_lied = self._space(workload), False
+        space, has_lied, facts = self._space(workload), False, self._reference.before
         with self._hub(space) as hub:
             for attempt in range(dice.choices((1, 2, 3), (6, 3, 1))[0]):
-                armed, earlier = self._draw(dice, attempt), auditor.read_facts(space.folder)
+                armed = self._draw(dice, attempt)
                 answer, log = self._attempt(workload, space, armed, hub)
                 fired = _read(log / "fired") or ", ".join(f"{kind} {path}" for kind, path in hub.fired[:1])
                 hub.inject()
@@ -174,7 +174,8 @@ class Swarm:
                 result.answers.append("equal" if answer.is_success else answer.refusal or f"status {answer.status}")
                 self._boots += bool(fired) and armed.fault == DiskFault.POWER_LOSS
                 has_lied |= bool(fired) and armed.fault in SILENT_WRITES
-                result.wrong += self._wrong(workload, space, answer, armed, has_lied, earlier)
+                earlier, facts = facts, auditor.read_facts(space.folder)
+                result.wrong += self._wrong(workload, space, answer, armed, has_lied, earlier, facts)
                 if result.wrong:
                     return
             result.wrong += self._repair(workload, space)
@@ -219,17 +220,24 @@ class Swarm:
         return [str(space.hub), *(inputs if armed is None or armed.fault in map(str, OTHER_READS) else [])]
 
     def _wrong(
-        self, workload: Workload, space: Workspace, answer: Answer, armed: Armed, has_lied: bool, earlier: Facts
+        self,
+        workload: Workload,
+        space: Workspace,
+        answer: Answer,
+        armed: Armed,
+        has_lied: bool,
+        earlier: Facts,
+        facts: Facts,
     ) -> list[str]:
         """Decide about an attempt.
 
-        `has_lied`: the disk skipped a write. `earlier`: the state before the attempt.
+        `has_lied`: the disk skipped a write. `earlier` and `facts`: the states before and after the attempt.
         """
         may_die = armed.fault in (DiskFault.KILL, DiskFault.POWER_LOSS, DiskFault.KILL_AND_ROT)
         wrong = auditor.wrong_answer(answer, may_die, workload.is_read_only)
         if wrong:
             return wrong
-        facts, reference = auditor.read_facts(space.folder), self._reference
+        reference = self._reference
         if answer.is_success:
             wrong = auditor.differences(facts, reference.after, is_repairable_allowed=has_lied, kept=earlier)
             if workload.is_read_only and answer.stdout != reference.answer.stdout:
