@@ -14,6 +14,7 @@ import dagster as dg
 
 from pipeline_assets.build.run import KEEP_RUNS_DAYS
 from pipeline_assets.events import newest_materializations
+from pipeline_assets.spine.plural import pluralize
 
 _INTERVAL_S = 3600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
@@ -35,7 +36,7 @@ def retention_sensor() -> dg.SensorDefinition:
             return dg.SkipReason("all runs are kept")
         before = datetime.now(UTC) - timedelta(days=days)
         deleted = delete_runs(context.instance, context.repository_def, before)
-        return dg.SkipReason(f"deleted {deleted} runs older than {days} days")
+        return dg.SkipReason(f"deleted {pluralize(deleted, 'run')} older than {days} days")
 
     return old_runs
 

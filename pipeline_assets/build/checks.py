@@ -15,6 +15,7 @@ from pipeline_assets.spine.artifact import (
     write_check_results,
 )
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.replacement import forbid_replacement
 
 
@@ -40,7 +41,8 @@ def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verd
         because = f"{damage[0].path}: {damage[0].what}{more}: remove the folder, and run its recipe again"
         return Verdict(False, because, {"damaged": len(damage)})
     size = sum(item.bytes for item in findings if not isinstance(item, Damage))
-    return Verdict(True, f"{len(findings)} files, {size:,} bytes, as sealed", {"files": len(findings), "bytes": size})
+    message = f"{pluralize(len(findings), 'file')}, {size:,} bytes, as sealed"
+    return Verdict(True, message, {"files": len(findings), "bytes": size})
 
 
 def _label_names(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -59,7 +61,7 @@ def ledger_adds_up(artifact: Artifact) -> Verdict:
     reject_rows = sum(file.rows for file in artifact.manifest.identity.files if file.path.startswith("rejects"))
     dropped, rejected = ledger.total_dropped, ledger.total_rejected
     is_valid = ledger.adds_up and rejected == reject_rows
-    message = str(ledger) if is_valid else f"mismatch: {ledger}; {reject_rows:,} rows in the reject file"
+    message = str(ledger) if is_valid else f"mismatch: {ledger}; {pluralize(reject_rows, 'row')} in the reject file"
     numbers = {"in": ledger.rows_in, "out": ledger.out, "dropped": dropped, "rejected": rejected}
     return Verdict(is_valid, message, numbers)
 

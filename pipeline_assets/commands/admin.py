@@ -23,6 +23,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.manifest import MANIFEST_FILE, MANIFEST_FORMAT, Manifest
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.recipe_yaml import inline_yaml
 from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
@@ -228,7 +229,7 @@ def init(
         durable.remove(path)
         raise
     lines = [to_one_line(draft.guess_message) for draft in drafts if draft.guess_message]
-    lines.append(f"wrote {path}: {terminal.pluralize(len(drafts), 'source')}; edit it, then")
+    lines.append(f"wrote {path}: {pluralize(len(drafts), 'source')}; edit it, then")
     root_option = [] if data == Path("data") else ["--data", data]
     lines += [f"  {terminal.format_command(verb, recipe.name, *root_option)}" for verb in ("plan", "run")]
     terminal.echo("\n".join(lines))

@@ -27,6 +27,7 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifes
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import is_json_log
 from pipeline_assets.spine.manifest import MANIFEST_FILE
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.sealed_folder import find_artifact_above
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
@@ -187,7 +188,7 @@ def build_recipe(
             terminal.print_lines(next_steps(requested, data), err=True)
         if join:
             counts = f"this process built {len(built):,}, other processes {len(joined):,}"
-            total, existed = terminal.pluralize(len(requested), "artifact"), len(requested) - len(built) - len(joined)
+            total, existed = pluralize(len(requested), "artifact"), len(requested) - len(built) - len(joined)
             terminal.print_lines([f"{total}: {counts}, and {existed:,} existed before"], err=True)
 
 

@@ -28,6 +28,7 @@ from pipeline_assets.spine.install_hints import not_installed_error, pip_hint
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_reach import mounts_for, raise_if_locks_are_local
 from pipeline_assets.spine.machine_memory import memory_bytes
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.ray_engine import connect, describe_nodes, disconnect, node_resources
 from pipeline_assets.spine.usage import nearest_existing
 from resources.launchers import remote_launcher_factory
@@ -153,7 +154,7 @@ def _probe_memory(root: Path) -> str:
     workers, memory = WORKERS.read(os.environ), MEMORY_MIB.read(os.environ) << 20
     total = memory_bytes()
     needed = memory + (workers + 1) * _BYTES_PER_PROCESS
-    text = f"{total >> 20:,} MiB; builds with {terminal.pluralize(workers, 'worker')} use up to {needed >> 20:,} MiB"
+    text = f"{total >> 20:,} MiB; builds with {pluralize(workers, 'worker')} use up to {needed >> 20:,} MiB"
     if needed > total:
         raise RetryableError(text, "memory", "set CORPUSMILL_MEMORY_MIB or CORPUSMILL_WORKERS lower")
     return text

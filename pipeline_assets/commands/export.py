@@ -13,7 +13,7 @@ from pipeline_assets.commands.build import build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import sealed_target, warn_of_listed_rows
 from pipeline_assets.commands.lines import lines_with_losses
 from pipeline_assets.commands.options import SetsKeys
-from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes, pluralize, print_lines
+from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes, print_lines
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS
@@ -22,6 +22,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS

@@ -23,6 +23,7 @@ from pipeline_assets.corpus.dedup.decision import (
 from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.visible import VISIBLE_TABLE, to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -98,7 +99,7 @@ def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
             yield f"  licence  {format_licence(source)}"
         except InputError as error:
             yield f"  from     {error.what}"
-        yield f"  text     {len(part.text):,} characters: {part.text[:_EXCERPT_CHARACTERS]}"
+        yield f"  text     {pluralize(len(part.text), 'character')}: {part.text[:_EXCERPT_CHARACTERS]}"
     for reject in followed.rejects:
         yield f"{folder}"
         yield f"  rejected  {reject.describe(_format_position(followed, folder.name, reject.file, reject.row))}"

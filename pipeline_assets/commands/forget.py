@@ -19,6 +19,7 @@ from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.systems.registry import SYSTEMS
 
 _MAX_FILE_BYTES = 256 << 20
@@ -72,7 +73,7 @@ def forget(
         values = [*_selector_values(ids, source or (), url or (), text or (), stores)]
         values, content, lines = _find_matching_rows(values, patterns, stores)
         if not apply:
-            counted = terminal.pluralize(len(values), "value")
+            counted = pluralize(len(values), "value")
             options = "--apply" if reason else "--reason and --apply"
             advice = f"; to put {counted} on the list, add {options}" if values else ""
             content["unsearchable"], more = _list_unsearchable(stores, ())
@@ -154,10 +155,10 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
     """Return commands that remove forgotten rows from artifacts, and lines to print."""
     recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
     counts = [count for comparison in comparisons.values() for count in comparison.rows.values()]
-    lines = [f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}"]
+    lines = [f"{pluralize(sum(counts), 'row')} to remove in {pluralize(len(counts), 'file')}"]
     lines += _name_lines([*map(str, comparisons)], "artifact")
     if others := sum(folder not in recipes for folder in map(str, comparisons)):
-        found = f"{terminal.pluralize(others, 'artifact')} of no recipe in {root / 'recipes'}"
+        found = f"{pluralize(others, 'artifact')} of no recipe in {root / 'recipes'}"
         lines.append(f"{found}: to keep them without the rows, first run their recipes by path, with --replace")
     names = sorted({recipes[folder] for folder in map(str, comparisons) if folder in recipes})
     commands = [terminal.format_command("run", name, "--replace", "--data", root) for name in names]
@@ -201,7 +202,7 @@ def _clean_remnants(
     lines += [f"in use: {folder}; run the same command later" for folder in busy]
     if len(lines) > 1:
         removed = sum(not entry.is_manual for entry in found) - len(busy)
-        lines.append(f"removed: {terminal.pluralize(removed, 'folder')}" if applies else "to remove them, add --apply")
+        lines.append(f"removed: {pluralize(removed, 'folder')}" if applies else "to remove them, add --apply")
     lines += [f"not removed: {entry.folder}: {entry.reason}" for entry in found if entry.is_manual]
     lines.append("not searched: clones, exports, backups and published sets (--published) outside this data root")
     return {"remnants": found, "in_use": busy}, lines
@@ -231,7 +232,7 @@ def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_hist
         repo.check_token()
         removal = unpublish(repo, search, record, entry_dates(root), now, applies=applies, keeps_history=keeps_history)
     commits = len({*itertools.chain(*removal.commits.values())})
-    lines = [f"{removal.repo}: {terminal.pluralize(commits, 'commit')} of {', '.join(removal.commits) or 'no branch'}"]
+    lines = [f"{removal.repo}: {pluralize(commits, 'commit')} of {', '.join(removal.commits) or 'no branch'}"]
     if removal.certificate and not keeps_history:
         lines.append(f"entries removed: {len(removal.removed):,}, large files deleted: {len(removal.objects):,}")
     elif applies:
@@ -253,7 +254,7 @@ def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_hist
 
 def _name_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
     """Yield a line with the count of names, then up to `limit` names, one per line."""
-    yield terminal.pluralize(len(names), noun)
+    yield pluralize(len(names), noun)
     yield from (f"  {name}" for name in names[:limit])
     if len(names) > limit:
         yield f"  and {len(names) - limit:,} more; --json lists all"

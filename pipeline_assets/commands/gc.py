@@ -13,6 +13,7 @@ from pipeline_assets.build.recipe_versions import old_version_names
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.usage import folder_bytes, reclaimable_bytes
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -66,7 +67,7 @@ def _garbage_lines(root: Path, survey: Survey, bytes_by_garbage: Mapping[Garbage
     listed = {path: size for path, size in rows_by_path.items() if path.parts[0] != CACHE_FOLDER}
     cached = [size for path, (size, _) in rows_by_path.items() if path not in listed]
     if cached:
-        files = terminal.pluralize(len(cached), "file")
+        files = pluralize(len(cached), "file")
         listed[Path(CACHE_FOLDER)] = sum(cached), f"{files} that no artifact and no recipe names"
     rows = [(str(path), terminal.format_bytes(size), reason) for path, (size, reason) in listed.items()]
     yield from terminal.align(rows, (1,))

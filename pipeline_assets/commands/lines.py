@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline_assets.commands.terminal import align, pluralize
+from pipeline_assets.commands.terminal import align
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.plural import pluralize
 
 _READABLE_SUFFIXES = (".json", ".md")
 _LEDGER_COUNTS = ("ledger", "documents")

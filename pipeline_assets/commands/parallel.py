@@ -11,7 +11,7 @@ from pipeline_assets.build.recipe_writing import restore_if_refused
 from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions, is_typed
-from pipeline_assets.commands.terminal import AsJson, Root, align, explain_recipe_keys, pluralize, print_answer
+from pipeline_assets.commands.terminal import AsJson, Root, align, explain_recipe_keys, print_answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, parse_model
 from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, SampleRecipe, read_sample
@@ -21,6 +21,7 @@ from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import file_sha256
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelRecipe
 

@@ -11,6 +11,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.harmony.message import Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.visible import VISIBLE_TABLE, to_one_line
@@ -59,14 +60,14 @@ def _row_json(store: "RowStore", row: "Row") -> dict[str, Any]:
 
 def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
     if store.mixes_documents:
-        segments = terminal.pluralize(len(row.parts), "segment")
-        yield f"row {row.number:,}: {segments}, {terminal.pluralize(row.padding, 'token')} of padding"
+        segments = pluralize(len(row.parts), "segment")
+        yield f"row {row.number:,}: {segments}, {pluralize(row.padding, 'token')} of padding"
     for part in row.parts:
         if store.mixes_documents:
             last = part.start + (part.tokens or 0) - 1
             yield f"\n{part.source} {to_one_line(part.id)}, tokens {part.start:,} to {last:,} of the document\n"
         else:
-            tokens = "" if part.tokens is None else f", {terminal.pluralize(part.tokens, 'token')}"
+            tokens = "" if part.tokens is None else f", {pluralize(part.tokens, 'token')}"
             tokens += "" if row.first_token is None else f" from {row.first_token:,}"
             yield f"row {row.number:,}: {to_one_line(part.id)}{tokens}\n{part.shard} row {part.shard_row:,}\n"
         messages = store.messages(part)

@@ -19,6 +19,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import open_interactive_hub
 from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
 from resources.launchers import remote_launcher_factory
@@ -103,7 +104,7 @@ def _plan_lines(recipe_plan: RecipePlan, title: str) -> Iterator[str]:
         yield f"{_INDENT}{few.get(rows, f'about {_format_rounded(rows)} rows are')} possible"
     if recipe_plan.artifacts_to_build:
         yield "total"
-        yield f"{_INDENT}to fetch: {terminal.pluralize(recipe_plan.bytes_to_fetch, 'byte')}"
+        yield f"{_INDENT}to fetch: {pluralize(recipe_plan.bytes_to_fetch, 'byte')}"
         on_disk = sum(entry.disk_bytes or 0 for entry in recipe_plan.artifacts)
         yield f"{_INDENT}on disk: about {terminal.format_bytes(on_disk)}, if every document is kept"
         if recipe_plan.kept_bytes:
@@ -160,10 +161,10 @@ def _kind_lines(kind_name: str, artifact_plans: Sequence[ArtifactPlan]) -> Itera
         yield f"{_INDENT}`run` keeps those whose inputs are rebuilt with equal content"
     for entry in unbuilt[:_MAX_LISTED]:
         if entry.sample is not None:
-            files = f"{entry.sample.files:,} of {terminal.pluralize(entry.sample.files_listed, 'file')}"
-            groups, rows = entry.sample.row_groups, terminal.pluralize(entry.sample.rows, "row")
+            files = f"{entry.sample.files:,} of {pluralize(entry.sample.files_listed, 'file')}"
+            groups, rows = entry.sample.row_groups, pluralize(entry.sample.rows, "row")
             source = f"{entry.status.target.partition} " * (len(unbuilt) > 1)
-            yield f"{_INDENT}{source}reads {files}, {terminal.pluralize(groups, 'row group')}, {rows}"
+            yield f"{_INDENT}{source}reads {files}, {pluralize(groups, 'row group')}, {rows}"
     if unbuilt:
         yield from _wrap(_format_planned_figures(unbuilt))
     disk_bytes = [entry.disk_bytes for entry in unbuilt if entry.disk_bytes is not None]

@@ -22,6 +22,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.trust.pull import find_ref, pull_all
@@ -68,7 +69,7 @@ def publish(
         if not dry_run:
             commit, plan = send(publication, hub_repo, private=not public, replaces=replace)
             sent = terminal.format_bytes(plan.upload_bytes)
-            summary = f"{terminal.pluralize(len(plan.commits), 'commit')} created, {sent} sent and read back"
+            summary = f"{pluralize(len(plan.commits), 'commit')} created, {sent} sent and read back"
             terminal.print_lines([f"{repo} at {commit}: {summary}" if plan.commits else f"{repo}: already up to date"])
 
 
@@ -121,7 +122,7 @@ def push(
     warn_of_listed_rows(folder, root)
     with _open_store(store, root) as opened:
         pushed = push_artifact(folder, root, opened, with_upstream=upstream, log_every_s=LOG_EVERY.read(os.environ))
-    main, count = pushed.ref.artifacts[0], terminal.pluralize(pushed.artifacts, "artifact")
+    main, count = pushed.ref.artifacts[0], pluralize(pushed.artifacts, "artifact")
     state = "new" if pushed.earlier_digest is None else f"was {pushed.earlier_digest}"
     state = "unchanged" if pushed.earlier_digest == main.digest else state
     sent = f"{terminal.format_bytes(pushed.sent_bytes)} sent of {terminal.format_bytes(pushed.bytes)} in {count}"
@@ -157,7 +158,7 @@ def pull(
     main, size = found.artifacts[0], terminal.format_bytes(pulled.bytes)
     compared = "intact" if replace else "compared by size (--replace compares the content)"
     present = f"; already present: {pulled.present_artifacts:,}, {compared}" if pulled.present_artifacts else ""
-    pulled_size = f"{size} pulled in {terminal.pluralize(pulled.artifacts, 'artifact')}"
+    pulled_size = f"{size} pulled in {pluralize(pulled.artifacts, 'artifact')}"
     terminal.echo(f"{folder}: {main.digest} of {main.folder}, {pulled_size}{present}")
     lacks_upstream = all(entry.is_part_of(main) for entry in found.artifacts)
     if upstream and lacks_upstream and require_manifest(folder).identity.upstream:

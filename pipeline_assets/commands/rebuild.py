@@ -12,6 +12,7 @@ import typer
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
 from pipeline_assets.spine.artifact import Artifact, open_artifact, repair_hint
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.visible import to_one_line
@@ -101,7 +102,7 @@ def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator
     else:
         yield outcome.rebuilt_manifest.digest
     if outcome.verdict == "identical" and step.manifest.identity.files:
-        files = terminal.pluralize(len(step.manifest.identity.files), "file")
+        files = pluralize(len(step.manifest.identity.files), "file")
         intact = "; the sealed files are intact" if outcome.is_sealed_intact else ""
         yield f"{files} rebuilt, equal to the manifest{intact}"
     elif outcome.verdict == "identical":
@@ -110,7 +111,7 @@ def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator
         yield from _file_lines(finding)
     yield from _first_lines(outcome.other_differences)
     if outcome.differently_stored_paths:
-        files = terminal.pluralize(len(outcome.differently_stored_paths), "file")
+        files = pluralize(len(outcome.differently_stored_paths), "file")
         paths = terminal.join_first(outcome.differently_stored_paths, _MAX_SHOWN_FILES)
         yield f"{files} with equal content in other bytes: {paths}"
     if outcome.verdict == "different":
@@ -135,9 +136,9 @@ def _first_lines(lines: Sequence[str]) -> list[str]:
 
 def _file_lines(finding: "FileFinding") -> Iterator[str]:
     if finding.sealed is None and finding.rebuilt is not None:
-        yield f"{finding.path}: only in the rebuilt copy, {terminal.pluralize(finding.rebuilt.rows, 'row')}"
+        yield f"{finding.path}: only in the rebuilt copy, {pluralize(finding.rebuilt.rows, 'row')}"
     elif finding.rebuilt is None and finding.sealed is not None:
-        yield f"{finding.path}: not in the rebuilt copy; sealed with {terminal.pluralize(finding.sealed.rows, 'row')}"
+        yield f"{finding.path}: not in the rebuilt copy; sealed with {pluralize(finding.sealed.rows, 'row')}"
     elif not finding.matches_manifest:
         yield f"{finding.path}: different content"
     if finding.damage is not None:
@@ -202,7 +203,7 @@ def _count_lines(counts: "Sequence[CountChange]") -> list[str]:
         change = "" if count.is_equal else _format_figure(count.delta, "+")
         cells.append((_describe_count(count.name), _format_figure(count.a), _format_figure(count.b), change))
     equal = len(counts) - len(shown)
-    more = [f"{terminal.pluralize(equal, 'equal count')}; --json gives all"] if equal else []
+    more = [f"{pluralize(equal, 'equal count')}; --json gives all"] if equal else []
     return [*(terminal.align(cells, number_columns=(1, 2, 3)) if shown else ()), *more]
 
 
@@ -236,4 +237,4 @@ def _document_lines(changes: "DocumentChanges") -> Iterator[str]:
     for group, description in groups:
         examples = f": {', '.join(group.examples)}" if group.examples else ""
         more = ", …" if group.documents > len(group.examples) > 0 else ""
-        yield f"{terminal.pluralize(group.documents, 'document')} {description}{examples}{more}"
+        yield f"{pluralize(group.documents, 'document')} {description}{examples}{more}"

@@ -19,7 +19,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, join_names, local_folder, sealed_targets, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions
-from pipeline_assets.commands.terminal import align, format_command, pluralize, print_lines
+from pipeline_assets.commands.terminal import align, format_command, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, source_split
 from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
 from pipeline_assets.corpus.publishing.dataset_card import collect_splits_and_sources
@@ -33,6 +33,7 @@ from pipeline_assets.corpus.scoring.subsets import SUBSET_PREFIX
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.staging import StagingView
 from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe

@@ -21,7 +21,7 @@ from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import hub_source_section, resolve_commit, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys, is_typed, option_finder
-from pipeline_assets.commands.terminal import Root, explain_recipe_keys, log_to_stderr, pluralize, print_lines
+from pipeline_assets.commands.terminal import Root, explain_recipe_keys, log_to_stderr, print_lines
 from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource
@@ -39,6 +39,7 @@ from pipeline_assets.spine.durable import make_folder, write_durably
 from pipeline_assets.spine.errors import DeniedError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, UNPINNED
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.recipe_yaml import inline_yaml, read_yaml, section_at
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe

@@ -14,6 +14,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -134,9 +135,7 @@ def _status_lines(recipes: Sequence[RecipeStatus], orphans: Sequence[inventory.O
 
 
 def _row_cells(state: str, folder: Path, artifact: inventory.ArtifactStatus | inventory.Orphan) -> tuple[str, ...]:
-    sizes = [
-        terminal.pluralize(count, unit[:-1]) if count is not None else "" for unit, count in vars(artifact.size).items()
-    ]
+    sizes = [pluralize(count, unit[:-1]) if count is not None else "" for unit, count in vars(artifact.size).items()]
     sealed = "" if artifact.sealed_at is None else f"sealed {terminal.format_age(artifact.sealed_at)} ago"
     return (state, str(folder), *sizes, sealed)
 
@@ -161,7 +160,7 @@ def _explain_state(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> 
     earlier = "" if artifact.sealed_state == "missing" else f"; sealed earlier: {artifact.sealed_state}"
     earlier += f" ({reason})" if earlier and reason else ""
     counts = unfinished.finished_shards.items()
-    shards = ", ".join(f"{terminal.pluralize(count, 'shard')} of {stage}" for stage, count in counts)
+    shards = ", ".join(f"{pluralize(count, 'shard')} of {stage}" for stage, count in counts)
     progress = f"finished: {shards}" if shards else "no shard is finished"
     if (builder := unfinished.builder) is not None:
         is_known, since = builder.pid is not None, builder.since

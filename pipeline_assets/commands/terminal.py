@@ -21,6 +21,7 @@ from pipeline_assets.commands.output import writing_output
 from pipeline_assets.spine.errors import InputError, OptionFinder, RetryableError, UsageError
 from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.json_log import JsonFormatter, is_json_log
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.visible import VISIBLE_TABLE
 
 
@@ -154,11 +155,6 @@ def format_age(moment: datetime.datetime) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"
     return f"{seconds} s"
-
-
-def pluralize(count: int, noun: str) -> str:
-    """Format a count with its noun: `1 file`, `1,200 files`."""
-    return f"{count:,} {noun}" + "s" * (count != 1)
 
 
 def join_first(names: Sequence[str], limit: int) -> str:

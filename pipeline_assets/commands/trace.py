@@ -16,6 +16,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.commands.inputs import warn_of_unsearchable
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.visible import to_one_line
@@ -132,7 +133,7 @@ def _position_lines(traced: "TracedRow", row: "Row", part: "Part") -> Iterator[s
         tokens = f"tokens {part.start:,} to {stop - 1:,}" if part.tokens > 1 else f"token {part.start:,}"
         yield f"{label}row {row.number:,} from column {part.column:,}: {tokens} of the document"
     else:
-        yield f"{label}{row.number:,}: {terminal.pluralize(part.tokens, 'token')}, {first:,} to {last:,} of tokens.bin"
+        yield f"{label}{row.number:,}: {pluralize(part.tokens, 'token')}, {first:,} to {last:,} of tokens.bin"
 
 
 def _traced_json(traced: "TracedRow") -> dict[str, Any]:

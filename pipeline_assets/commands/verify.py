@@ -13,6 +13,7 @@ from pipeline_assets.build.run import LOG_EVERY, WORKERS
 from pipeline_assets.commands import terminal
 from pipeline_assets.spine.artifact import Artifact, repair_hint
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.rehash import HashTask
 from pipeline_assets.spine.visible import to_one_line
@@ -71,7 +72,7 @@ def _verification_lines(verification: Verification) -> Iterator[str]:
     if (hub := verification.hub_check) is not None and hub.listed_count:
         whole, partial, missing = len(hub.whole_files), len(hub.partial_files), len(hub.unavailable)
         total, size = whole + partial + missing, _describe_hashed_bytes(hub.tasks, verification)
-        found = f"{whole:,} of {terminal.pluralize(total, 'input file')} complete, {partial:,} in part ({size})"
+        found = f"{whole:,} of {pluralize(total, 'input file')} complete, {partial:,} in part ({size})"
         yield f"hub cache: {found}, {missing:,} missing"
     if verification.source_check is not None and verification.source_check.listed_count:
         yield _sources_line(verification, verification.source_check)
@@ -90,14 +91,14 @@ def _artifact_cells(artifact: Artifact, verification: Verification) -> tuple[str
     read = [task for task in tasks if verification.task_state(task) != "not_read"]
     word = "DAMAGED" if verification.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
     size = sum(task.bytes for task in read)
-    files = terminal.pluralize(len(tasks), "file")
+    files = pluralize(len(tasks), "file")
     files = files if len(read) == len(tasks) else f"{len(read):,} of {files}"
-    return word, artifact.manifest.kind, artifact.manifest.name, files, terminal.pluralize(size, "byte")
+    return word, artifact.manifest.kind, artifact.manifest.name, files, pluralize(size, "byte")
 
 
 def _sources_line(verification: Verification, folder_check: SourceFolderCheck) -> str:
     tasks = [task for task in folder_check.tasks if verification.task_state(task) != "damaged"]
-    total = terminal.pluralize(folder_check.listed_count, "input file")
+    total = pluralize(folder_check.listed_count, "input file")
     unchanged = f"{len(tasks):,} of {total} unchanged ({_describe_hashed_bytes(tasks, verification)})"
     changed, missing = len(folder_check.findings), len(folder_check.unavailable)
     folders = ", ".join(map(str, folder_check.missing_folders))
@@ -108,7 +109,7 @@ def _sources_line(verification: Verification, folder_check: SourceFolderCheck) -
 def _describe_hashed_bytes(tasks: Sequence[HashTask], verification: Verification) -> str:
     size = sum(task.bytes for task in tasks)
     hashed = sum(task.bytes for task in tasks if verification.task_state(task) != "not_read")
-    return f"{terminal.pluralize(size, 'byte')}, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
+    return f"{pluralize(size, 'byte')}, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
 def _describe_content_hashes(verification: Verification) -> str:
@@ -127,9 +128,9 @@ def _summary_line(verification: Verification) -> str:
     missing = len(verification.chain.missing_inputs)
     rest = _describe_content_hashes(verification)
     are_missing = "is missing, with its inputs" if missing == 1 else "are missing, with their inputs"
-    rest += f"; {terminal.pluralize(missing, 'upstream artifact')} {are_missing}" if missing else ""
-    match = f"{terminal.pluralize(files, 'file')} match{'es its manifest' if files == 1 else ' their manifests'}"
-    checked = f"{len(verification.intact_tasks):,} of {match}, {terminal.pluralize(size, 'byte')}"
+    rest += f"; {pluralize(missing, 'upstream artifact')} {are_missing}" if missing else ""
+    match = f"{pluralize(files, 'file')} match{'es its manifest' if files == 1 else ' their manifests'}"
+    checked = f"{len(verification.intact_tasks):,} of {match}, {pluralize(size, 'byte')}"
     if verification.scope.sample is not None and verification.unread_tasks:
         word = f"{word} of a sample ({verification.percent_read:.1f} % of bytes)"
         checked += "; of the others, only names and sizes were compared"
@@ -142,6 +143,6 @@ def _unread_lines(verification: Verification) -> Iterator[str]:
         unread = [task for task in group if verification.task_state(task) == "not_read"]
         if unread:
             size = sum(task.bytes for task in unread)
-            parts.append(f"{len(unread):,} of {len(group):,} {name}, {terminal.pluralize(size, 'byte')}")
+            parts.append(f"{len(unread):,} of {len(group):,} {name}, {pluralize(size, 'byte')}")
     if parts:
         yield f"not read: {'; '.join(parts)}; --json lists them"

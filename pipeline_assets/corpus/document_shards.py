@@ -10,6 +10,7 @@ import msgspec
 
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, read_line_blocks
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import OutputFile
 
@@ -58,7 +59,7 @@ def numbered_blocks(shard: DocumentShard, block_bytes: int) -> Iterator[tuple[in
         yield first, rows, data
         first += rows
     if first != shard.rows:
-        raise InputError(f"expected {shard.rows:,} rows, got {first:,}", shard.file, _FIX)
+        raise InputError(f"expected {pluralize(shard.rows, 'row')}, got {first:,}", shard.file, _FIX)
 
 
 def try_decode(block: bytes, rows: int, decoder: msgspec.json.Decoder[T]) -> list[T] | None:

@@ -16,6 +16,7 @@ from pipeline_assets.corpus.megatron_split import DOCUMENTS_FILE, TOKENS_FILE
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, NUM_RANKS
 from pipeline_assets.corpus.training_set import SPLITS, Split
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
+from pipeline_assets.spine.plural import pluralize
 
 _MAX_SIGMAS = 4.5  # one false alarm in about 150,000 honest splits
 _BLOCK_IDS = 1 << 22
@@ -26,7 +27,7 @@ def index_reads_back(split: Artifact) -> Verdict:
     dataset = _open_dataset(split)
     lengths = to_numpy(read_columns(split.path(DOCUMENTS_FILE), ["tokens"])["tokens"])
     is_valid = np.array_equal(dataset.lengths, lengths) and int(lengths.sum()) == len(dataset.tokens)
-    summary = f"{len(dataset.lengths):,} documents, {len(dataset.tokens):,} tokens"
+    summary = f"{pluralize(len(dataset.lengths), 'document')}, {len(dataset.tokens):,} tokens"
     return Verdict(is_valid, summary if is_valid else f"index and documents.parquet disagree: {summary}")
 
 
@@ -41,7 +42,8 @@ def ids_in_range(split: Artifact) -> Verdict:
         invalid += int(((block < 0) | (block >= NUM_RANKS) & (block != END_OF_TEXT)).sum())
         special += int((block == END_OF_TEXT).sum())
     is_valid = invalid == 0 and closed == special == len(ends)
-    summary = f"{len(dataset.tokens):,} ids, {closed:,} documents closed, {invalid:,} ids outside the vocabulary"
+    outside = f"{pluralize(invalid, 'id')} outside the vocabulary"
+    summary = f"{len(dataset.tokens):,} ids, {pluralize(closed, 'document')} closed, {outside}"
     return Verdict(is_valid, summary, {"ids_outside": invalid})
 
 

@@ -14,6 +14,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.install_hints import install_hint
+from pipeline_assets.spine.plural import pluralize
 
 HUB_TOKEN = "hf_loopback"  # for reading; a writable hub has its own token
 System = Literal["healing", "stage_a", "nemotron", "stage2", "parallel_text"]
@@ -50,7 +51,7 @@ def demo(
     with LoopbackHub(data / HUB_FOLDER, writable="nemotron" in selected) as hub:
         os.environ.update({"HF_TOKEN": HUB_TOKEN} | hub.client_environment())
         commits = hub.commits()
-        datasets = terminal.pluralize(len(commits), "generated dataset")
+        datasets = pluralize(len(commits), "generated dataset")
         terminal.echo(f"{datasets} on a hub on loopback, in {data / HUB_FOLDER}")
         for system in selected:
             terminal.print_lines(build_demo(system, data, commits, workers, system == only or system == "stage_a"))

@@ -8,7 +8,6 @@ from typing import Any
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.next_steps import next_steps
-from pipeline_assets.commands.terminal import pluralize
 from pipeline_assets.corpus.training_set import SPLITS, split_budget
 from pipeline_assets.demo import recipes
 from pipeline_assets.demo.mixture import mixture_lines
@@ -17,6 +16,7 @@ from pipeline_assets.demo.stage_a import step_lines
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import SYSTEMS
@@ -74,7 +74,7 @@ def _megatron_split_lines(recipe: HealingRecipe, root: Path) -> Iterator[str]:
 def _pair_lines(recipe: ParallelRecipe, root: Path) -> Iterator[str]:
     counts = open_artifact(root / recipe.target("parallel_text/token_cache").folder).manifest.identity.counts
     splits = ", ".join(f"{split} {pairs:,}" for split, pairs in counts["pairs"].items())
-    yield f"target {recipe.sample.k:,} pairs, actual: {splits}; {sum(counts['tokens'].values()):,} tokens"
+    yield f"target {pluralize(recipe.sample.k, 'pair')}, actual: {splits}; {sum(counts['tokens'].values()):,} tokens"
 
 
 _Demo = tuple[Callable[[Path, Mapping[str, str]], Any], tuple[str, ...], Callable[[Any, Path], Iterator[str]]]

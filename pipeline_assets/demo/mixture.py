@@ -9,12 +9,13 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.commands.terminal import Workers, align, check_root, log_to_stderr, pluralize, print_lines
+from pipeline_assets.commands.terminal import Workers, align, check_root, log_to_stderr, print_lines
 from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_mixture_recipe
 from pipeline_assets.demo.stage_a import format_summary
 from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
 

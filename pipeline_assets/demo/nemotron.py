@@ -15,7 +15,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.scores import pools_section
-from pipeline_assets.commands.terminal import Workers, align, check_root, log_to_stderr, pluralize, print_lines
+from pipeline_assets.commands.terminal import Workers, align, check_root, log_to_stderr, print_lines
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition
 from pipeline_assets.corpus.scoring.recipe import detect_device
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
@@ -24,6 +24,7 @@ from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.demo.recipes import write_nemotron_recipe
 from pipeline_assets.demo.stage_a import format_summary
 from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 SCORED_RECIPE_NAME = "nemotron_scored"

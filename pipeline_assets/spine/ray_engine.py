@@ -23,6 +23,7 @@ from typing import Any
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, one_line
 from pipeline_assets.spine.futures import FutureEngine, JobFunction, JobResult
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.provenance import library_versions
 from pipeline_assets.spine.stage import S, WarmUp, Work
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
@@ -169,7 +170,7 @@ def node_resources(ray: Any) -> list[Mapping[str, float]]:
 
 def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
     """Return the size of a cluster, such as `2 nodes, 64 CPUs`."""
-    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {sum(node.get('CPU', 0) for node in nodes):.0f} CPUs"
+    return f"{pluralize(len(nodes), 'node')}, {sum(node.get('CPU', 0) for node in nodes):.0f} CPUs"
 
 
 def connect(workers: int, worker_bytes: int) -> Any:

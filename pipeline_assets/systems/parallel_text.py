@@ -36,6 +36,7 @@ from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
@@ -156,7 +157,7 @@ def no_text_in_two_splits(sample: Artifact) -> Verdict:
     texts = [(canonical_text(text), pair.split) for pair in pairs for text in (pair.src_text, pair.tgt_text)]
     shared = sum(splits.setdefault(text, split) != split for text, split in texts)
     empty = sum(not text for text, _ in texts)
-    message = f"{len(pairs):,} pairs: {shared:,} texts are in two splits, {empty:,} are empty"
+    message = f"{pluralize(len(pairs), 'pair')}: {shared:,} texts are in two splits, {empty:,} are empty"
     message += "; set `sample.filters`, which drop pairs with an empty side" if empty else ""
     return Verdict(not shared and not empty, message, {"pairs": len(pairs), "shared": shared, "empty": empty})
 
@@ -194,7 +195,7 @@ def pairs_are_those_of_the_sample(cache: Artifact, target: Target, root: Path) -
     cut = sum(counts["truncated"].values())
     message = ", ".join(f"{split} {pairs:,}" for split, pairs in counts["pairs"].items())
     message += f"; longest pair: {longest:,} tokens"
-    message += "" if seq_len is None else f"; {cut:,} pairs cut to {seq_len:,} tokens"
+    message += "" if seq_len is None else f"; {pluralize(cut, 'pair')} cut to {seq_len:,} tokens"
     fits = seq_len is None or longest <= seq_len
     return Verdict(counts["pairs"] == expected and fits, message, {"truncated": cut, "longest": longest})
 

@@ -27,6 +27,7 @@ from pipeline_assets.spine.artifact import Artifact, member_digests, open_artifa
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Identity
+from pipeline_assets.spine.plural import pluralize
 
 MAX_EXAMPLES = 5
 MAX_SORTED_ROWS = 4_000_000  # sorted together: about 500 MB with the sort's copies
@@ -131,7 +132,7 @@ def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
 
 
 def _describe_file(entry: Mapping[str, Any]) -> str:
-    groups = (f"{group['rows']:,} rows of group {group['number']}" for group in entry.get("row_groups", ()))
+    groups = (f"{pluralize(group['rows'], 'row')} of group {group['number']}" for group in entry.get("row_groups", ()))
     return ", ".join([entry["digest"], *groups])
 
 

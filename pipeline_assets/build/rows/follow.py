@@ -15,6 +15,7 @@ from pipeline_assets.corpus.readers.source_folder import input_folder_path
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.rejects import Reject
 
 
@@ -135,7 +136,7 @@ def _follow_in_corpus(
     if is_read_in_part or (ledger.dropped and (not is_numbered or source_row.row < ledger.rows_in)):
         return lost_row("dropped", f"by {rules}{'' if is_numbered else ', if a row begins at this byte'}")
     if ledger.dropped:
-        return lost_row("no_row", f"the source has {ledger.rows_in:,} rows")
+        return lost_row("no_row", f"the source has {pluralize(ledger.rows_in, 'row')}")
     hint = "`source_row` names a row, in files of lines by the bytes before it"
     return lost_row("no_row", f"no row begins there; {hint}")
 

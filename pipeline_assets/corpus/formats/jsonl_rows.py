@@ -8,6 +8,7 @@ import msgspec
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.typed_values import json_decoder
 
 T = TypeVar("T")
@@ -45,5 +46,5 @@ def _chosen_lines(path: Path, row_numbers: set[int], row_type: type[T]) -> Itera
         first_row = next_first_row
         if first_row > last_row:
             return
-    what = f"row {last_row:,} not found, because the file has {first_row:,} rows"
+    what = f"row {last_row:,} not found, because the file has {pluralize(first_row, 'row')}"
     raise InputError(what, path, "run `corpusmill verify` on its folder")

@@ -12,6 +12,7 @@ from pipeline_assets.corpus.formats.arrow_columns import string_column, to_bools
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.plural import pluralize
 
 
 def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict
                 [record] = table.slice(row - first_row, 1).to_pylist()
                 return dict(record)
             first_row += rows
-    what = f"row {row:,} not found, because the file has {first_row:,} rows"
+    what = f"row {row:,} not found, because the file has {pluralize(first_row, 'row')}"
     raise InputError(what, path, "run `corpusmill verify` on its folder")
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.memmap import BOUNDARIES_FILE, INDEX_FILE, PADDING_DOCUMENT, PackedSet
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.plural import pluralize
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def open_row_reader(packed: PackedSet) -> RowReader:
         except msgspec.DecodeError as error:
             raise _boundary_error(str(error), path) from None
     if len(offsets) != len(packed) + 1:
-        raise _boundary_error(f"{len(offsets) - 1:,} rows instead of {len(packed):,}", path)
+        raise _boundary_error(f"{pluralize(len(offsets) - 1, 'row')} instead of {len(packed):,}", path)
     return RowReader(np.asarray(packed.input_ids), np.asarray(segments), np.asarray(offsets), path)
 
 

@@ -21,6 +21,7 @@ from pipeline_assets.corpus.tokens.encode import is_spot_checked
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder, load_encoder
 from pipeline_assets.corpus.tokens.o200k_vocabulary import SPECIAL_TOKENS
 from pipeline_assets.spine.artifact import Artifact, Verdict
+from pipeline_assets.spine.plural import pluralize
 
 _PARSED_COLUMNS = ("text", "template", "loss_rule", "quality_valid_harmony")
 _ASSISTANT_HEADER = re.compile(r"assistant(?=[ :<]|\Z)")
@@ -71,7 +72,7 @@ def encoding_faults(
             yield row, "ids do not decode to the text"
         completion = sum(stop - start for start, stop in encoded.bodies[counting].tolist())
         if (values["stats_tokens"], values["stats_completion_tokens"]) != (len(encoded.ids), completion):
-            sizes = f"{len(encoded.ids)} tokens, {completion} of them completion"
+            sizes = f"{pluralize(len(encoded.ids), 'token')}, {completion} of them completion"
             yield row, f"the text has {sizes}, unlike the row's counts"
         yield from ((row, what) for what in span_faults(parsed, encoded, mode, encoder))
 
@@ -165,7 +166,8 @@ def tokens_round_trip(normalised_rows: Artifact) -> Verdict:
         seen = name
         faults += [f"{name} {ids[row]}: {what}" for row, what in encoding_faults(batch, sample, loss, encoder)]
         rows, checked = rows + batch.num_rows, checked + len(sample)
-    summary = f"checked {checked:,} of {rows:,} rows" + (f", {len(faults):,} faults: {faults[0]}" if faults else "")
+    found = f", {pluralize(len(faults), 'fault')}: {faults[0]}" if faults else ""
+    summary = f"checked {checked:,} of {rows:,} rows{found}"
     return Verdict(not faults, summary, {"rows": rows, "looked_at": checked, "faults": len(faults)})
 
 
@@ -189,8 +191,9 @@ def compare_coverage(normalised_rows: Artifact, inventories: Sequence[Artifact |
         expected, actual = inventory["coverage"][name]["rows"], present[column]
         numbers[name] = actual
         if not expected - lost <= actual <= expected:
-            wrong.append(f"{name}: {actual:,} rows, {expected:,} in the inventory")
-    summary = "; ".join(wrong) or f"{rows:,} rows, {lost:,} fewer than in the inventory, and the same metadata"
+            wrong.append(f"{name}: {pluralize(actual, 'row')}, {expected:,} in the inventory")
+    as_expected = f"{pluralize(rows, 'row')}, {lost:,} fewer than in the inventory, and the same metadata"
+    summary = "; ".join(wrong) or as_expected
     return Verdict(not wrong, summary, numbers)
 
 

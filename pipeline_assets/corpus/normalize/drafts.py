@@ -42,6 +42,7 @@ from pipeline_assets.corpus.readers.wikipedia import is_on_other_site
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, read_pages
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE
+from pipeline_assets.spine.plural import pluralize
 
 _TEXT_COLUMN_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _PAGES_PATTERN, _ANY_PATTERN = "wiki_*", "**/*"
@@ -312,4 +313,4 @@ def _file_summary(files: Sequence[SourceFile]) -> str:
     size = sum(file.bytes for file in files)
     divisor, unit = (1e6, "MB") if size >= 1e5 else (1e3, "KB")
     amount = f"{size / divisor:,.1f} {unit}" if size >= 1000 else f"{size} bytes"
-    return f"{len(files):,} file{'s' * (len(files) != 1)}, {amount}"
+    return f"{pluralize(len(files), 'file')}, {amount}"

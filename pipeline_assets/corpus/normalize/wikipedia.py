@@ -14,6 +14,7 @@ from pipeline_assets.corpus.readers.wikipedia_pages import count_pages
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView, total_counts
 
@@ -59,7 +60,8 @@ def pages_add_up(normalized: Artifact) -> Verdict:
     if "pages" not in identity.counts:
         return Verdict(True, "not a Wikipedia extraction", applies=False)
     pages, articles, rejects = identity.counts["pages"], identity.counts["documents"], identity.ledger.total_rejected
-    because, dropped = f"{pages:,} pages in = {articles:,} articles + {rejects:,} rejected", identity.ledger.dropped
+    because = f"{pluralize(pages, 'page')} in = {pluralize(articles, 'article')} + {rejects:,} rejected"
+    dropped = identity.ledger.dropped
     because += "".join(f" + {count:,} {reason}" for reason, count in dropped.items())
     passed = 0 < pages == articles + rejects + sum(dropped.values())
     return Verdict(passed, because, {"pages": pages, "articles": articles})

@@ -34,6 +34,7 @@ from pipeline_assets.spine.errors import RecipeKey, RetryableError, UsageError
 from pipeline_assets.spine.file_ranges import reserve
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, StagingView, total_counts
 from pipeline_assets.spine.task import Task
@@ -181,7 +182,8 @@ def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
     path, size = staging.path(memmap.INPUT_IDS_FILE), num_seqs * seq_len * memmap.TOKEN_DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:
-        what = f"{num_seqs:,} rows of {seq_len:,} tokens need {size:,} bytes, but only {disk.free:,} are free"
+        needed = f"{pluralize(num_seqs, 'row')} of {seq_len:,} tokens need {size:,} bytes"
+        what = f"{needed}, but only {disk.free:,} are free"
         fix = "lower `pack.num_seqs`, or choose a folder on a larger disk"
         if size > disk.total:
             raise UsageError(what, staging.target, fix)

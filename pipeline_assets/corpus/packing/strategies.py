@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, compiled_inner
 from pipeline_assets.corpus.packing.hashed_order import chunk_slices, hashed_order, lower_halves
 from pipeline_assets.spine.errors import RecipeKey, UsageError
+from pipeline_assets.spine.plural import pluralize
 
 
 class Segments(NamedTuple):
@@ -216,8 +217,8 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
     empty_rows = num_seqs - len(whole_row_draws) - opened
     if empty_rows and fill_empty_rows(order, document_rows, opened, empty_rows):
         filled = len(whole_row_draws) + opened
-        what = f"the drawn documents fill {filled:,} rows and cannot be spread over {num_seqs:,}"
-        raise UsageError(what, RecipeKey("pack.num_seqs"), f"request {filled:,} rows, or use another seed")
+        what = f"the drawn documents fill {pluralize(filled, 'row')} and cannot be spread over {num_seqs:,}"
+        raise UsageError(what, RecipeKey("pack.num_seqs"), f"request {pluralize(filled, 'row')}, or use another seed")
     del order
     starts, ranks = group_by_row(lengths, seq_len, document_rows, num_seqs - len(whole_row_draws))
     del document_rows

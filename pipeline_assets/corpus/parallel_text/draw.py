@@ -25,6 +25,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.ledger import Ledger, check_rejects
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.staging import StagingDir
@@ -183,8 +184,8 @@ def _sample_files(
         )
         fix += "loosen the filters, or add files"
         if not pairs:
-            raise UsageError(f"no pair among {rows:,} rows ({fates})", RecipeKey("source"), fix)
-        what = f"must be at most {len(pairs):,}, the pairs among {rows:,} rows ({fates}), got {recipe.k:,}"
+            raise UsageError(f"no pair among {pluralize(rows, 'row')} ({fates})", RecipeKey("source"), fix)
+        what = f"must be at most {len(pairs):,}, the pairs among {pluralize(rows, 'row')} ({fates}), got {recipe.k:,}"
         raise UsageError(what, RecipeKey("k"), f"request fewer, {fix}")
     meta = sample.requested_meta(recipe, source)
     request = {name: meta[name] for name in ("revision", "seed", "k", "filters_sha256")}

@@ -27,6 +27,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
@@ -62,11 +63,11 @@ class PublicationPlan:
     def lines(self) -> Iterator[str]:
         """Yield a line for each commit, then a line for the files already in the repo."""
         for number, commit in enumerate(self.commits, 1):
-            last = f", with card, manifest and replaced files; {len(commit.deletions):,} files deleted"
-            size = f"{len(commit.uploads):,} files, {commit.upload_bytes:,} bytes"
+            last = f", with card, manifest and replaced files; {pluralize(len(commit.deletions), 'file')} deleted"
+            size = f"{pluralize(len(commit.uploads), 'file')}, {commit.upload_bytes:,} bytes"
             yield f"commit {number} of {len(self.commits)}: {size}{last if number == len(self.commits) else ''}"
         unchanged_bytes = sum(item.size for item in self.unchanged)
-        yield f"already in the repo, not sent: {len(self.unchanged):,} files, {unchanged_bytes:,} bytes"
+        yield f"already in the repo, not sent: {pluralize(len(self.unchanged), 'file')}, {unchanged_bytes:,} bytes"
 
 
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:

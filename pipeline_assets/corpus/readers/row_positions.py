@@ -15,6 +15,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.corpus.readers.source_formats import strip_compression_suffix
 from pipeline_assets.corpus.readers.unreadable import UNREADABLE
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.rejects import Reject, RejectFormatter
 
 _MAX_COUNTED_BYTES = 1 << 32
@@ -69,7 +70,7 @@ def locate_line(file: SourceFile, line: int) -> int:
             is_cut_off = not block.endswith(b"\n")
     # The last line may lack a newline.
     count = line - 1 - remaining + is_cut_off
-    what = f"line {line:,} not found; the file has {count:,} line{'s' * (count != 1)}"
+    what = f"line {line:,} not found; the file has {pluralize(count, 'line')}"
     raise UsageError(what, file.path, "use a line number in this range")
 
 

@@ -8,6 +8,7 @@ from typing import Self
 import pydantic
 
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.plural import pluralize
 
 NO_GPU = "none"
 _VARIABLE_PREFIX = "CORPUSMILL_MODAL_"
@@ -96,14 +97,15 @@ class ModalSettings(pydantic.BaseModel):
         price = variable_name("cpu_price" if self.gpu == NO_GPU else "gpu_price")
         units = "CPUs" if self.gpu == NO_GPU else self.gpu
         stated_cost = f"cost unknown: set {price}" if cost is None else f"cost about {format_money(cost)}"
-        work = f"about {tokens:,} tokens in {shards:,} shard{'s' * (shards != 1)}"
+        work = f"about {tokens:,} tokens in {pluralize(shards, 'shard')}"
         return f"{work}, {hours:,.2f} hours of {units}, {stated_cost}"
 
     def describe_rates(self) -> str:
         """Describe the rates and settings on which `describe_estimate` is based."""
         date_text = f", prices of {self.prices_read}" if self.prices_read else ""
         changed = self.model_dump(mode="json", exclude_defaults=True).items()
-        rates = f"at {self.tokens_per_s:,.0f} tokens/s per container, {self.places} containers at a time{date_text}"
+        places = pluralize(self.places, "container")
+        rates = f"at {self.tokens_per_s:,.0f} tokens/s per container, {places} at a time{date_text}"
         return f"{rates}; settings: {', '.join(f'{name} {value}' for name, value in changed) or 'all by default'}"
 
     def start_error(self, split: str, tokens: int, shards: int, rows: int, past_cost: float = 0.0) -> UsageError | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.spine.artifact import Artifact, Verdict
+from pipeline_assets.spine.plural import pluralize
 
 SCORES_FILE = "scores.parquet"
 NO_SCORE = "no_score"  # drop reason of training subsets
@@ -94,7 +95,8 @@ def scored_summary(counts: Mapping[str, Any]) -> str:
     if dropped:
         summary += f"; left out: {', '.join(f'{count:,} {reason}' for reason, count in sorted(dropped.items()))}"
     if counts["truncated"]:
-        summary += f"; truncated: {counts['truncated']:,} rows, by {counts['tokens_lost']:,} tokens"
+        truncated, lost = pluralize(counts["truncated"], "row"), pluralize(counts["tokens_lost"], "token")
+        summary += f"; truncated: {truncated}, by {lost}"
     return summary
 
 

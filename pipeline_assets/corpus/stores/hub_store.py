@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN_VARIABLE, HubRepo, UploadFile, hf_token
 from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.errors import RetryableError, UsageError
+from pipeline_assets.spine.plural import pluralize
 
 _MAX_HEAD_MOVES = 8  # how often other writers may move the head during one call
 _MAX_POINTER_BYTES = 256 << 20  # largest size of a manifest
@@ -82,7 +83,7 @@ class HubStore:
             if not missing:
                 return sent
             sent = sent or sum(file.size for file in missing)
-            self.repo.commit(head, f"Add {len(missing)} objects", missing)
+            self.repo.commit(head, f"Add {pluralize(len(missing), 'object')}", missing)
         raise RetryableError(f"other commits moved the head {_MAX_HEAD_MOVES} times", self.url, _FIX)
 
     def read_pointer(self, key: str, revision: str | None = None) -> Pointer | None:
