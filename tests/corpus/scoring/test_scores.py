@@ -105,7 +105,7 @@ def test_a_summary_counts_rows_by_reason_in_alphabetical_order() -> None:
     assert scored_summary(counts) == "3,000 of 3,000 rows have a score"
     assert scored_summary({**counts, **lost, "truncated": 1, "tokens_lost": 1500}) == (
         "1,998 of 3,000 rows have a score; without one: 2 inf, 1,000 no_completion; left out: 3 no_id, 4 same_id; "
-        "truncated: 1 rows, by 1,500 tokens"
+        "truncated: 1 row, by 1,500 tokens"
     )
 
 
