@@ -21,6 +21,16 @@ PROMPTS_STAGE = StageVersion("nemotron_prompts", 1)
 DEDUPLICATED_STAGE = StageVersion("nemotron_deduplicated", 2)
 PUBLISH_STAGE = StageVersion("nemotron_published_pools", 2)
 CORRECTNESS_KEY = "correctness"  # meta key of a prompt; the most correct of several duplicates is kept
+# Section -> the section that it requires, and what that section provides.
+_REQUIRED_SECTIONS = {
+    "hf_layout": ("rows", "normalized rows"),
+    "deduplicate": ("rows", "normalized rows"),
+    "pools": ("deduplicate", "deduplicated rows"),
+    "decontamination": ("deduplicate", "deduplicated rows"),
+    "publish": ("pools", "pools"),
+    "sealed_pools": ("scoring", "scores"),
+    "subsets": ("scoring", "scores"),
+}
 _OTHER_NAME = "give a local folder another `dataset`, or a hub dataset a recipe of its own"
 
 
@@ -91,37 +101,39 @@ def recipe_warnings(
 
 def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield errors of sections that require a missing section or contradict another."""
-    if not recipe.get("datasets") and not recipe.get("sealed_pools"):
+    yield from _check_required_sections(recipe)
+    yield from _check_contradictions(recipe)
+    yield from _check_datasets(recipe, recipe.get("rows") is not None, recipe.get("hf_layout") is not None)
+    yield from _check_pool_folders(recipe)
+
+
+def _check_required_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    given = {key for key, section in recipe.items() if section not in (None, [])}
+    if not given & {"datasets", "sealed_pools"}:
         yield RecipeProblem(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
-    if recipe.get("sealed_pools") and recipe.get("scoring") is None:
-        yield RecipeProblem(("sealed_pools",), "`sealed_pools` needs scores", "add `scoring`")
-    has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
-    if not has_rows and recipe.get("scan") is None and recipe.get("scoring") is None:
+    if not given & {"scan", "rows", "scoring"}:
         fix = "add `scan` for inventories, `rows` for normalized rows, `scoring` for scores of pools"
         yield RecipeProblem((), "the recipe requests no artifact", fix)
-    for key in ("hf_layout", "deduplicate"):
-        if recipe.get(key) is not None and not has_rows:
-            yield RecipeProblem((key,), f"`{key}` needs normalized rows", "add `rows`")
-    for key in ("pools", "decontamination"):
-        if recipe.get(key) is not None and recipe.get("deduplicate") is None:
-            yield RecipeProblem((key,), f"`{key}` needs deduplicated rows", "add `deduplicate`, `{}` is enough")
+    for key, (needed, description) in _REQUIRED_SECTIONS.items():
+        if key in given and needed not in given:
+            fix = f"add `{needed}`" + ", `{}` is enough" * (needed in ("deduplicate", "pools"))
+            yield RecipeProblem((key,), f"`{key}` needs {description}", fix)
+    if "scoring" in given and "rows" in given and "pools" not in given:
+        fix = "add `pools`, `{}` is enough; or omit `rows`, if the datasets are pools"
+        yield RecipeProblem(("scoring",), "`scoring` needs pools", fix)
+
+
+def _check_contradictions(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     duplicates, pools = section_at(recipe, "deduplicate"), section_at(recipe, "pools")
     if duplicates.get("near_duplicates") == "drop" and duplicates.get("near", ()) is None:
         what, fix = "`near_duplicates` is drop, but `near: null` finds none", "remove one of them"
         yield RecipeProblem(("deduplicate", "near_duplicates"), what, fix)
     if pools.get("rules") == {} and pools.get("by_capability") is False:
-        yield RecipeProblem(
-            ("pools",),
+        what, fix = (
             "`pools` has neither rules nor pools by capability",
             "add a rule to `pools.rules`, or remove `pools`",
         )
-    if recipe.get("publish") is not None and recipe.get("pools") is None:
-        yield RecipeProblem(("publish",), "`publish` needs pools", "add `pools`, `{}` is enough")
-    if recipe.get("scoring") is not None and has_rows and recipe.get("pools") is None:
-        fix = "add `pools`, `{}` is enough; or omit `rows`, if the datasets are pools"
-        yield RecipeProblem(("scoring",), "`scoring` needs pools", fix)
-    if recipe.get("subsets") is not None and recipe.get("scoring") is None:
-        yield RecipeProblem(("subsets",), "`subsets` needs scores", "add `scoring`")
+        yield RecipeProblem(("pools",), what, fix)
     repo = section_at(recipe, "publish").get("repo")
     if isinstance(repo, str) and "{dataset}" not in repo and len(sections_at(recipe, "datasets")) > 1:
         fix = "add {dataset}, such as owner/{dataset}-pools"
@@ -129,7 +141,10 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     if section_at(recipe, "decontamination").get("action") == "cut":
         what, fix = "rows can only be dropped as a whole, got `cut`", "write `drop`, without the section `cut`"
         yield RecipeProblem(("decontamination", "action"), what, fix)
-    yield from _check_datasets(recipe, has_rows, has_layout)
+
+
+def _check_pool_folders(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Yield an error for each dataset whose pools would come from two places."""
     names = [dataset_key(str(section.get("dataset"))) for _, section in sections_at(recipe, "datasets")]
     folders = dict.fromkeys(names, "`datasets`") if recipe.get("pools") is not None else {}
     for number, section in sections_at(recipe, "sealed_pools"):
