@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 # A kill loses nothing of the kernel, and power losses are simulated: tests may run in memory.
 MEMORY = Path("/dev/shm")
-if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 8 << 30:
-    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the folders
+    is_large = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 8 << 30
+    parent = str(MEMORY) if is_large else tempfile.gettempdir()
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = parent  # of `tmp_path`, which pytest keeps after a failure
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=parent)
 
 # A shell starts background processes with Ctrl-C ignored, which commands would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -64,6 +67,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.set_threshold(50_000)  # as commands do
     gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Remove what killed commands left in the temporary folder."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,6 @@
 """Modal on loopback with real processes, volumes and faults.
 
-`modal_server.py` runs as a separate process, so that it outlives its callers.
+`modal_server.py` runs as a separate process, so that it outlives its callers. It ends with the tests' process.
 """
 
 import contextlib
@@ -38,14 +38,17 @@ class ModalOnLoopback:
             variables: Environment of the functions, in addition to the test's.
         """
         self.folder, self.mount = folder, folder / "mount"
-        for name in ("calls", "faults", "mount/files", "mount/scores"):
+        for name in ("calls", "faults", "mount/files", "mount/scores", "scratch"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         harness, project = Path(__file__).parent, Path(__file__).parents[2]
         paths = os.pathsep.join(map(str, (project, harness)))
-        own = {"PYTHONPATH": paths, "CORPUSMILL_MODAL_MOUNT": str(self.mount)}
+        own = {"PYTHONPATH": paths, "CORPUSMILL_MODAL_MOUNT": str(self.mount), "TMPDIR": str(folder / "scratch")}
         words = [f"{name}={place}" for name, place in functions.items()]
         self._process = subprocess.Popen(
-            [sys.executable, str(_SERVER), str(folder), *words], env={**os.environ, **(variables or {}), **own}
+            [sys.executable, str(_SERVER), str(folder), *words],
+            env={**os.environ, **(variables or {}), **own},
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
         port = folder / "port"
         wait_for(lambda: port.exists() or self._process.poll() is not None)
@@ -70,7 +73,7 @@ class ModalOnLoopback:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
     def calls(self, function: str = "score") -> list[dict[str, Any]]:
         """List all calls of a function in order: `id`, `asked`, `starts` (pids)."""

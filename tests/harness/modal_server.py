@@ -258,6 +258,16 @@ async def serve(folder: Path, functions: Mapping[str, Any]) -> None:
     await calls.watch()
 
 
+def end_with_starter() -> None:
+    """Kill this server and its functions when the process that started it ends.
+
+    That process holds the other end of the pipe that is the server's standard input.
+    """
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=end_with_starter, daemon=True).start()
     named = dict(word.split("=") for word in sys.argv[2:])
     asyncio.run(serve(Path(sys.argv[1]), {name: pkgutil.resolve_name(place) for name, place in named.items()}))
