@@ -5,6 +5,7 @@ from nemotron_rows import (
     ANALYSIS,
     ANSWER,
     FINAL,
+    LOOKUP,
     PROOFS,
     QUESTION,
     USER,
@@ -20,6 +21,7 @@ from nemotron_rows import (
 
 from pipeline_assets.corpus.harmony.message import AnalysisMode
 
+PROOF = {"problem": "Prove it.", "formal_statement": "theorem a : True := by sorry", "messages": []}
 ANSWERED = f"{USER}{FINAL}4<|return|>"
 CALL = "<|start|>assistant to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>"
 REPLY = "<|start|>functions.lookup to=assistant<|channel|>commentary<|message|>"
@@ -138,14 +140,21 @@ def test_a_proof_that_is_harmony_text_has_no_task() -> None:
     assert to_row(row, origin=PROOFS)["meta_task"] is None
 
 
+def test_a_proof_declares_its_tools_as_a_conversation_does() -> None:
+    tools = {"tools": [LOOKUP]}
+
+    proof, conversation = (str(to_row(row | tools, origin=PROOFS)["text"]) for row in (PROOF, {"messages": [QUESTION]}))
+
+    opening = conversation.partition("<|start|>user")[0]
+    assert "lookup" in opening and proof.startswith(f"{opening}<|start|>user")
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [({"formal_statement": None}, "no_formal_statement"), ({"problem": ""}, "no_problem")],
 )
 def test_proof_with_a_missing_part_is_a_reject(changes: dict[str, object], reason: str) -> None:
-    proof = {"problem": "Prove it.", "formal_statement": "theorem a : True := by sorry", "messages": []}
-
-    assert reason_for(proof | changes, origin=PROOFS) == reason
+    assert reason_for(PROOF | changes, origin=PROOFS) == reason
 
 
 @pytest.mark.parametrize(
