@@ -15,6 +15,8 @@ from removals import assert_whole, collect, sealed_in, states
 from pipeline_assets.build import drive, recipe_paths
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.readers.hub_files import HubFiles
+from pipeline_assets.corpus.readers.hub_listing import HubFile, write_listing
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
@@ -160,6 +162,23 @@ def test_inputs_and_folder_of_a_running_builder_are_kept_without_a_recipe(tmp_pa
     assert collect(tmp_path) == ["graph/words/.c.building.2", "graph/words/b", "graph/words/a"]
 
     assert sealed_in(tmp_path) == set()
+
+
+def test_cached_files_of_a_commit_in_a_recipe_are_kept_before_any_build(tmp_path: Path) -> None:
+    hub, commit, digests = HubFiles(tmp_path / "hub_cache"), "c" * 40, [f"sha256:{letter * 64}" for letter in "ab"]
+    listing, folders = hub.listing_path("some/one", commit), [hub.spans_folder("some/one", name) for name in digests]
+    for folder in (listing.parent, *folders):
+        folder.mkdir(parents=True)
+    write_listing(listing, [HubFile("rows.parquet", 4, digests[0])])
+    for folder in folders:
+        (folder / "0-4.part").write_text("text")
+        os.utime(folder / "0-4.part", (0, 0))
+    recipe = write_graph(tmp_path, "words", {"a": (commit, ())})
+
+    assert collect(tmp_path, min_age_s=3600) == [str(folders[1].relative_to(tmp_path))]
+
+    recipe.unlink()
+    assert collect(tmp_path, min_age_s=3600) == [str(folders[0].relative_to(tmp_path))]
 
 
 def test_resumable_build_is_kept_and_a_needless_leftover_is_removed(tmp_path: Path) -> None:
