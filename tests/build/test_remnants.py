@@ -28,7 +28,9 @@ def test_clean_lists_folders_with_forgotten_rows_and_removes_them_with_apply(tmp
         path.mkdir()
         (path / ".plan.json").write_text(json.dumps({"kind": kind, "inputs": []}))
     (root / "rebuilds").mkdir()
-    (root / "removals/published/me--pools.downloads").mkdir(parents=True)
+    downloads = [f"removals/published/me--{name}.downloads" for name in ("chats", "maths", "pools", "proofs")]
+    for name in (downloads[2], downloads[3], downloads[0], downloads[1]):
+        (root / name).mkdir(parents=True)
     (root / "hub_cache/maker--pages/bytes/sha256-00").mkdir(parents=True)
     (tmp_path / "text").write_text(f"notes {row_text(5)}")
     run_forget(root, text=[tmp_path / "text"], reason="r", apply=True)
@@ -38,8 +40,7 @@ def test_clean_lists_folders_with_forgotten_rows_and_removes_them_with_apply(tmp
         return [str(Path(entry["folder"]).relative_to(root)) for entry in entries if not entry["is_manual"]]
 
     normalized = "stage_a/mixed/normalized"
-    downloads = "removals/published/me--pools.downloads"
-    other_folders = [f"{normalized}/.notes.building.7", f"{normalized}/.notes.kept", downloads, "rebuilds"]
+    other_folders = [f"{normalized}/.notes.building.7", f"{normalized}/.notes.kept", *downloads, "rebuilds"]
     assert remnants() == [f"{normalized}/notes", *other_folders]
     assert remnants(keep_history=True, apply=True) == other_folders
     assert (folder / "notes").exists() and not leftover.exists() and unrelated.exists()
