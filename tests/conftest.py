@@ -169,6 +169,14 @@ def _no_command_and_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
         logger.setLevel(logging.NOTSET)
 
 
+@pytest.fixture
+def _default_hangup() -> Iterator[None]:
+    """Let programs that the test starts get SIGHUP, which `nohup make test` ignores."""
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, ignored)
+
+
 @pytest.fixture(autouse=True)
 def _no_refused_import() -> Iterator[None]:
     """Check that no typed command imported pandas; see `refused_imports`."""

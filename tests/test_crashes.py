@@ -192,6 +192,7 @@ def test_killed_command_leaves_no_process_and_is_resumed(
     assert [open_artifact(running_demo / target.folder).manifest.digest for target in recipe.targets()] == undisturbed
 
 
+@pytest.mark.usefixtures("_default_hangup")
 @pytest.mark.parametrize(
     ("words", "number"),
     [
@@ -211,11 +212,9 @@ def test_stopped_command_prints_how_to_continue_and_leaves_no_process(
     tmp_path: Path,
 ) -> None:
     shutil.copytree(demo_root / "recipes", running_demo / "recipes")
-    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the tests ignore SIGHUP
     with LoopbackHub(running_demo / HUB_FOLDER) as hub:
         env = {"HF_ENDPOINT": hub.endpoint, **pause_at("/.receipts/convert/", tmp_path / "first")}
         process = started(*words.split(), "--data", running_demo, env=env)
-        signal.signal(signal.SIGHUP, ignored)
         wait_for(process, running_demo, CONVERTED)
         workers = child_pids(process.pid)
         os.killpg(process.pid, number)

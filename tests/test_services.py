@@ -209,6 +209,7 @@ def test_a_second_script_is_refused_and_ctrl_c_stops_all_services(root: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_default_hangup")
 def test_a_closed_terminal_stops_all_services_although_it_sends_two_signals(root: Path) -> None:
     with Services(root, {}) as services:
         services.process.send_signal(signal.SIGHUP)  # by the system

@@ -72,6 +72,7 @@ def test_a_second_ui_of_a_data_root_is_refused(corpusmill: Corpusmill, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes by /proc")
+@pytest.mark.usefixtures("_default_hangup")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 0), (signal.SIGHUP, 0)])
 def test_a_ui_that_gets_a_signal_alone_leaves_no_process(number: signal.Signals, status: int, tmp_path: Path) -> None:
     with start_ui(tmp_path, free_port()) as ui:

@@ -34,7 +34,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(pa.table({"body": ["a text"]}), folder / "table.parquet")
     (folder / "bare.json").write_text("{}")
     (folder / "cut.jsonl").write_text('{"text": "a text"}\n{"text": "a te')
-    manifests = {"cut": "seq_len: 64", "input": "pack: {}\ninput: [a]", "beside": "pack: {}\nnum_seqs: 4"}
+    manifests = {
+        "cut": "seq_len: 64",
+        "input": "pack: {}\ninput: [a]",
+        "beside": "seq_len: 8\npack: {}\nseed: 1\nnum_seqs: 4",
+    }
     for name, text in {**manifests, "bare": "pack: {}"}.items():
         (folder / f"{name}.yaml").write_text(f"{text}\n")
     (folder / "named/recipes").mkdir(parents=True)

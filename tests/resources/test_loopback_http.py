@@ -144,6 +144,7 @@ def test_missing_folder_file_and_used_port_are_reported_with_a_fix(hub: FaultyHu
     assert refusal(FaultyHub(tmp_path / "hub", port).start) == expected
 
 
+@pytest.mark.usefixtures("_default_hangup")
 @pytest.mark.parametrize(
     ("options", "number"), [([], signal.SIGTERM), ([], signal.SIGHUP), (["--writable"], signal.SIGINT)]
 )
