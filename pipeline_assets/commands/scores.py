@@ -46,7 +46,7 @@ from pipeline_assets.systems.scoring import (
     scored_splits,
 )
 
-_FILE_NUMBER = re.compile(r"(?<=-)\d{5}(?=-of-|\.)")
+_FILE_NUMBER = re.compile(r"(?<=-)\d{5}(?=(-of-\d{5})?\.parquet$)")
 _INVALID_IN_SPLIT_NAME = re.compile(r"[^\w.-]+|^[.-]+")  # may be in names of files
 ScoresFolder = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
 

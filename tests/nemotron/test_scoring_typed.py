@@ -99,50 +99,6 @@ def test_token_files_of_subsets_are_not_pools(corpusmill: Corpusmill, models: Pa
     assert [line.partition(" row")[0] for line in done.stdout.splitlines()] == ["mine/low: 3", "mine/rows: 2"]
 
 
-APART = ["chats_train: 2", "low: 3", "math_train: 1"]  # rows of different datasets may have equal ids
-
-
-@pytest.mark.parametrize(
-    ("names", "splits", "options"),
-    [
-        (
-            ["-dash", "my pool #1", "ü[1]", "ä[2]-00000-of-00001"],
-            ["_dash: 1", "my_pool_1: 2", "ä_2_: 4", "ü_1_: 3"],
-            (),
-        ),
-        (["subset_low/math/train", "subset_high/chats/train", "subset_high/math/low"], APART, ()),
-        (
-            ["math/candidates_a/train", "chats/candidates_a/train", "math/candidates_a/low"],
-            APART,
-            ("--pool-subdir", "a"),
-        ),
-    ],
-)
-def test_files_with_any_name_are_splits_and_equal_splits_of_several_datasets_are_apart(
-    corpusmill: Corpusmill, models: Path, tmp_path: Path, names: list[str], splits: list[str], options: tuple[str, ...]
-) -> None:
-    for number, name in enumerate(names, 1):
-        write_pool(tmp_path / "mine", build_rows(number), f"{name}.parquet")
-
-    done = score(corpusmill, tmp_path / "mine", models / "first", tmp_path / "out", "--dry-run", *options)
-
-    assert done.returncode == 0, done.stderr
-    assert [line.partition(" row")[0] for line in done.stdout.splitlines()] == [f"mine/{split}" for split in splits]
-
-
-def test_files_with_the_same_split_name_are_refused(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
-    pool = tmp_path / "mine"
-    for name in ("my pool.parquet", "my#pool.parquet"):
-        write_pool(pool, build_rows(1), name)
-
-    refused = score(corpusmill, pool, models / "first", tmp_path / "out")
-
-    rule = "the files of 'my pool' and of 'my#pool' would be one split, my_pool"
-    fix = "rename the files of one of them, or score them with --pool-subdir"
-    assert (refused.returncode, only_line(refused)) == (2, f"{pool}: {rule}; {fix}")
-    assert not (tmp_path / "out").exists()
-
-
 def test_refused_files_leave_no_output(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     write_pool(tmp_path / "mine", [{"text": "A row without an id."}])
 

@@ -113,8 +113,11 @@ def pool_from_path(path: str) -> str:
 
 
 def source_split(path: str) -> str:
-    """Return the split that a file of a pool comes from."""
-    return re.sub(r"-\d{5}-of-\d{5}$", "", path.rpartition("/")[2].removesuffix(".parquet"))
+    """Return the split of a pool's file: its name without the file's number.
+
+    The number is `-NNNNN-of-NNNNN` or `-NNNNN`, at the end of the name.
+    """
+    return re.sub(r"-\d{5}(-of-\d{5})?$", "", path.rpartition("/")[2].removesuffix(".parquet"))
 
 
 def _choose_bucket_count(rows: Artifact) -> int:
