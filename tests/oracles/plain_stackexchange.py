@@ -11,9 +11,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 BLOCKS = {"p", "div", "dl", "dt", "dd", "table", "thead", "tbody", "tfoot"}
-HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
+HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 WHITE = " \t\n\r\f\xa0"
 TAG = ""  # where a tag stood in a line
+CELL = " |"  # where a cell began after another one
 
 
 @dataclass
@@ -33,7 +34,7 @@ class BodyReader(HTMLParser):
         self.containers = [Container()]
         self.line: list[tuple[str, bool]] = []  # (character or TAG, whether it is code) of the block at hand
         self.item = self.heading = ""
-        self.is_item = False
+        self.is_item = self.is_row = False  # is_row: a cell began in the block at hand
         self.verbatim: str | None = None  # text of <code> or <pre>
         self.closes_at = self.language = ""
         self.images = ""  # text of code in which there is nothing else
@@ -55,9 +56,9 @@ class BodyReader(HTMLParser):
             else:
                 text += (gap if text else "") + character
                 gap = ""
-        self.line = []
-        if text:
-            self.emit(self.item + self.heading + text)
+        self.line, self.is_row = [], False
+        if text.replace(CELL, ""):
+            self.emit(self.item + self.heading + text.lstrip(" "))
 
     def is_power(self, place: int) -> bool:
         """Check whether the tag is <sup> after a word, before a number or letter."""
@@ -94,6 +95,7 @@ class BodyReader(HTMLParser):
         if tag == "br":
             self.handle_data("\n")
         elif self.verbatim is not None:
+            self.end_verbatim_line(tag)
             self.images += words
         elif tag == "code":
             self.verbatim, self.images, self.closes_at = "", "", tag
@@ -132,8 +134,9 @@ class BodyReader(HTMLParser):
         elif tag in ("td", "th"):
             while self.line and (self.line[-1][0] == TAG or self.line[-1] in [(white, False) for white in WHITE]):
                 self.line.pop()
-            if self.line:
-                self.line += [(" ", True), ("|", True), (" ", False)]
+            if self.line or self.is_row:
+                self.line += [(CELL, True), (" ", False)]
+            self.is_row = True
         elif words:
             self.handle_data(words)
         else:
@@ -143,6 +146,7 @@ class BodyReader(HTMLParser):
         if tag == "br":
             self.handle_data("\n")
         elif self.verbatim is not None:
+            self.end_verbatim_line(tag)
             if tag == self.closes_at:
                 self.end_verbatim()
         elif tag in BLOCKS:
@@ -166,6 +170,11 @@ class BodyReader(HTMLParser):
         inner = self.containers.pop().text
         if inner:
             self.emit("\n".join(f"> {line}" if line else ">" for line in inner.split("\n")))
+
+    def end_verbatim_line(self, tag: str) -> None:
+        """End a line of code that has text, at the start or end of a block."""
+        if tag in BLOCKS or tag in HEADINGS or tag in ("li", "ul", "ol", "tr", "blockquote"):
+            self.handle_data("\n" if self.verbatim and not self.verbatim.endswith("\n") else "")
 
     def end_verbatim(self) -> None:
         code, self.verbatim = self.verbatim or "", None

@@ -1,23 +1,42 @@
 """Text and title of HTML pages, in the layout of `stackexchange/body_text.py`."""
 
 import codecs
+import itertools
 import re
 from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
 
 from pipeline_assets.corpus.readers.faults import Fault, Row, utf8_fault
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborNode
+
+# `noframes` includes each `noscript`, see `_NOSCRIPT`. Browsers with media elements don't show the text within them.
 _REMOVED_ELEMENTS = (
-    "script, style, noscript, template, iframe, object, svg, canvas, nav, footer, aside, button, select, textarea, "
-    "[role=navigation], [role=contentinfo], [hidden]"
+    "script, style, noframes, noembed, template, iframe, object, svg, canvas, audio, video, nav, footer, aside, "
+    "button, select, datalist, textarea, [role=navigation], [role=contentinfo], [hidden]"
 )
+# A browser with scripts reads `noscript` as it reads `noframes`, as text without tags. The parser reads its tags: those
+# in the head, such as an image that counts visits, would end the head before the title.
+_NOSCRIPT = re.compile(r"(</?)noscript(?=[\s/>])", re.IGNORECASE)
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_CHARSET = re.compile(rb"""<!--.*?-->|<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE | re.DOTALL)
 _CHARSET_BYTES = 1024  # https://html.spec.whatwg.org: the prescan reads the first 1024 bytes
 # Supersets that browsers use instead, by Python's name of the encoding.
-_SUPERSETS = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
+_SUPERSETS = {
+    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
+    "iso8859-9": "cp1254",
+    **dict.fromkeys(("iso8859-11", "tis-620"), "cp874"),
+    "gb2312": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}
 # Blocks that `body_text` does not know, and blocks of code, whose language it reads from the class of `pre`.
-_BLOCK = re.compile(r"<(/?)(?:address|article|body|center|details|fig\w+|form|header|main|section|summary)\b")
+_BLOCK = re.compile(
+    r"<(/?)(?:address|article|body|caption|center|details|dialog|dir|fieldset|figcaption|figure|form|header|hgroup|"
+    r"legend|listing|main|menu|search|section|summary)(?=[\s>])"
+)
 _CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]+)[^"]*"[^>]*>')
 # The time of the parser grows with the square of the depth. It opens formatting elements again in each paragraph.
 _MAX_DEPTH, _FORMATTING_DEPTH, _MAX_EQUAL_FORMATTING = 10_000, 10, 3
@@ -37,8 +56,9 @@ def html_row(content: bytes) -> Row:
     """
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
     if encoding is None:
-        named = _CHARSET.search(content, 0, _CHARSET_BYTES)
-        encoding = _python_encoding(named[1].decode().lower()) if named else "utf-8"
+        labels = (named[1] for named in _CHARSET.finditer(content, 0, _CHARSET_BYTES))
+        label = next(filter(None, labels), b"utf-8")
+        encoding = _python_encoding(label.decode().lower())
     try:
         return decoded_html_row(content.decode(encoding))
     except LookupError:
@@ -93,6 +113,18 @@ def _is_too_deep(page: str) -> bool:
     return False
 
 
+def _unwrap_only_block(cell: "LexborNode") -> None:
+    """Unwrap a paragraph or division that is all of a table cell, so that its row is one line."""
+    while not cell.text(deep=False).strip():
+        elements = [*itertools.islice(cell.iter(), 2)]
+        if len(elements) != 1 or elements[0].tag not in ("p", "div"):
+            break
+        if elements[0].first_child is None:
+            elements[0].decompose()  # `unwrap` keeps an empty element
+        else:
+            elements[0].unwrap()
+
+
 def decoded_html_row(page: str) -> Row:
     """Return a decoded page's row, with `text` and an optional `title`, or its fault.
 
@@ -102,12 +134,15 @@ def decoded_html_row(page: str) -> Row:
 
     if _is_too_deep(page):
         return Fault("nested_too_deep", f"more than {_MAX_DEPTH:,} elements are open, formatting ones counted tenfold")
-    tree = LexborHTMLParser(page)
+    tree = LexborHTMLParser(_NOSCRIPT.sub(r"\1noframes", page))
     for element in tree.css(_REMOVED_ELEMENTS):
         element.decompose()
-    for paragraph in tree.css("td > p:only-child, th > p:only-child"):
-        paragraph.unwrap()
-    root, title = tree.css_first("main, [role=main]") or tree.body, tree.css_first("head > title")
+    titles = tree.css("title")
+    name = " ".join(titles[0].text().split()) if titles else ""
+    for title in titles:
+        title.decompose()
+    for cell in tree.css("td, th"):
+        _unwrap_only_block(cell)
+    root = tree.css_first("main, [role=main]") or tree.body
     html = _CODE.sub(r'<pre class="lang-\1"><code>', _BLOCK.sub(r"<\1div", (root and root.html) or ""))
-    name = " ".join(title.text().split()) if title else ""
     return {"text": body_text(html)} | ({"title": name} if name else {})

@@ -70,6 +70,30 @@ def test_the_main_element_of_a_page_is_its_text_unless_its_ending_is_one_of_text
     assert isinstance(as_text, Document) and as_text.text == page.decode()
 
 
+@pytest.mark.parametrize(
+    ("page", "title", "text"),
+    [
+        ("<head><noscript><img src=x></noscript><title>T</title></head><p>a", "T", "a"),
+        ("<head><noscript><p>No scripts</p></noscript><title>T</title></head><p>a", "T", "a"),
+        ("<p>a<NOSCRIPT>b<p>c</NOSCRIPT >d<noscript-x>e</noscript-x>", "", "ade"),
+        ("<svg><title>S</title></svg><p>a<title>T</title>b", "T", "ab"),
+        ("<video>No video</video><datalist><option>o</datalist><noembed><p>b</noembed>a", "", "a"),
+        ("<fieldset><legend>Name</legend>a</fieldset><fieldset>b</fieldset>c", "", "Name\n\na\n\nb\n\nc"),
+        ("<table><tr><th><th><div>a</div><th><p>b</p><tr><td><div> <p>1</p></div><td><b>2</b><td>3</table>", "",
+         "| a | b\n1 | 2 | 3"),
+        ("<table><tr><td><p></p><td>1<tr><td><div><p> </p></div><td>2</table>", "", "| 1\n| 2"),
+        ("<table><tr><td>Label<p>a</p><td><p>b</p>c</table>", "", "Label\n\na\n\nb\n\nc"),
+        ("<pre class=language-c>a</pre><pre><div>b</div><div>c</div></pre>", "", "```c\na\n```\n\n```\nb\nc\n```"),
+        ("<code-tabs><p>a</p><p>b</p></code-tabs><main-x>c</main-x>d", "", "a\n\nb\n\ncd"),
+    ],
+)  # fmt: skip
+def test_a_page_has_the_title_and_words_that_a_browser_shows(source: Source, page: str, title: str, text: str) -> None:
+    row = read(source, page.encode(), "a.html")
+
+    assert isinstance(row, Document)
+    assert (row.meta.title, row.text) == (title, text)
+
+
 WESTERN, JAPANESE, BOTH = "“é”", "①日本", "é日本"
 
 
@@ -81,6 +105,9 @@ WESTERN, JAPANESE, BOTH = "“é”", "①日本", "é日本"
         ('<meta http-equiv="Content-Type" content="text/html; charset=Shift_JIS">', "cp932", JAPANESE),
         ("<meta charset=sjis>", "cp932", JAPANESE),
         ("<meta charset=gb2312>", "gb18030", "镕基"),
+        ("<meta charset=iso-8859-9>", "cp1254", "“ş”"),
+        *((f"<meta charset={label}>", "cp874", "“ก”") for label in ("tis-620", "iso-8859-11")),
+        ("<!-- <meta charset=utf-8> --><meta charset=latin1>", "cp1252", WESTERN),
         *(
             (f"<meta charset={label}>", "cp1252", WESTERN)
             for label in ("'iso-8859-1'", "latin1", "ISO8859-1", "us-ascii")

@@ -3,12 +3,13 @@
     block                  text; blocks are separated by a blank line
     ---------------------  ------------------------------------------------------------------------------------------
     paragraph, division    its text
-    pre                    its characters, unchanged, between ``` fences, with the language if a class states it
+    pre                    its characters, unchanged, between ``` fences, with the language if its class states it;
+                           blocks within it begin and end a line
     ul, ol                 one line per item, with `- ` or its number, indented by two spaces per level
     blockquote             `> ` before each line
     h1 … h6                `#` … `######` before the text
     hr                     `---`
-    table                  one line per row, cells separated by ` | `
+    table                  one line per row, cells separated by ` | `, of which empty cells keep the `|`
 
     inline                 text
     ---------------------  ------------------------------------------------------------------------------------------
@@ -30,13 +31,13 @@ import re
 from collections.abc import Iterator
 
 # A tag, with `>` allowed in quoted values, or a declaration. Possessive repeats (`*+`) keep hostile bodies linear.
-_TAG = re.compile(r"""<(?:(/?[a-zA-Z][a-zA-Z0-9]*+)((?:[^"'<>]++|"[^"]*"|'[^']*')*+)>|[!?/][^<>]*+>)""")
+_TAG = re.compile(r"""<(?:(/?[a-zA-Z][^\s"'<>/]*+)((?:[^"'<>]++|"[^"]*"|'[^']*')*+)>|[!?/][^<>]*+>)""")
 _TAG_OR_COMMENT = re.compile(f"<!--.*?-->|{_TAG.pattern}", re.DOTALL)
 _COMMENT_END = "<-->"  # cannot be part of a tag
 _HUGE_NUMBER = re.compile(r"&#[0-9]{4301,};?")  # more digits than int() accepts
 _ATTRIBUTE = re.compile(r"""(?<![^\s"'/])([^\s"'=/]++)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"']+))|"[^"]*"|'[^']*'""")
-_LANGUAGE = re.compile(r"lang-([\w+#-]{1,30})", re.ASCII)
-_START = re.compile(r"""\bstart\s*=\s*["']?([0-9]{1,9})""", re.IGNORECASE)
+_LANGUAGE = re.compile(r"\blang(?:uage)?-([\w+#-]{1,30})", re.ASCII)
+_NUMBER = re.compile("[0-9]{1,9}")
 # Runs of white space other than a single space or line break.
 _WHITE_RUN = re.compile(r"[\x00-\x09\x0b-\x1f\xa0][\x00-\x20\xa0]*+|[ \n][\x00-\x20\xa0]++")
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
@@ -81,13 +82,16 @@ def _split_at_tags(body: str) -> Iterator[tuple[str, str, str, int]]:
     yield _decode_entities(body[position:]), "", "", len(body)
 
 
+def _attribute(attributes: str, name: str) -> str:
+    """Return the value of an attribute as it is written, with entities; "" if missing."""
+    values = (values for key, *values in _ATTRIBUTE.findall(attributes) if key.lower() == name)
+    return "".join(next(values, ()))
+
+
 def _alt_text(attributes: str) -> str:
     """Return an image's `alt` text padded with spaces; "" if missing or a default."""
-    for name, *values in _ATTRIBUTE.findall(attributes):
-        if name.lower() == "alt":
-            text = _decode_entities("".join(values))
-            return "" if text in _DEFAULT_ALTS else f" {text} "
-    return ""
+    text = _decode_entities(_attribute(attributes, "alt"))
+    return "" if text in _DEFAULT_ALTS else f" {text} "
 
 
 class _PostLayout:
@@ -134,6 +138,8 @@ class _PostLayout:
                 self._append_code_block(attributes)
             case "li":
                 number = lists[-1] if lists else None
+                if number is not None and (value := _NUMBER.match(_attribute(attributes, "value"))):
+                    number = int(value[0])
                 self._item_mark = "  " * (min(len(lists), _MAX_DEPTH) - 1) + ("- " if number is None else f"{number}. ")
                 if number is not None:
                     lists[-1] = number + 1
@@ -141,8 +147,8 @@ class _PostLayout:
             case "ul":
                 lists.append(None)
             case "ol":
-                start = _START.search(attributes)
-                lists.append(int(start[1]) if start else 1)
+                start = _NUMBER.match(_attribute(attributes, "start"))
+                lists.append(int(start[0]) if start else 1)
             case "tr":
                 self._is_tight = True
             case "blockquote":
@@ -167,7 +173,8 @@ class _PostLayout:
         text = "".join(self._line).strip(" \n")
         self._line.clear()
         if text and (not text.isprintable() or "  " in text):  # a line break isn't printable
-            text = _WHITE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text).lstrip(f" \n{_CELL}")
+            text = _WHITE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text)
+            text = text.lstrip(" \n").removeprefix(_CELL) if text.strip(f" \n{_CELL}") else ""
             text = _WORD_SUP.sub("^", text).replace(_SUP, "")
             # A cell is separated from the one before it by ` |`, which also replaces the white space between them.
             text = text.replace(f"\n{_CELL}", " |").replace(f" {_CELL}", " |").replace(_CELL, " |").strip(" \n")
@@ -218,15 +225,17 @@ class _PostLayout:
             self._flush_marker()
             self._is_tight = False
             fence = "`" * min(max(map(len, ["``", *_TICKS.findall(code)])) + 1, _MAX_TICKS)
-            language = _LANGUAGE.search(attributes)
+            language = _LANGUAGE.search(_attribute(attributes, "class"))
             code = code.removeprefix("\n").removesuffix("\n")
             self._append_block(f"{fence}{language[1] if language else ''}\n{code}\n{fence}")
 
     def _read_verbatim(self, closing: str) -> tuple[str, str]:
         """Return the text up to a closing tag twice: without and with images' `alt` texts."""
-        code, with_alt_texts = list[str](), list[str]()
+        code, with_alt_texts, last = list[str](), list[str](), "\n"
         for text, name, attributes, _ in self._tags:
-            text += "\n" * (name in ("br", "/br"))
+            last = text[-1:] or last
+            if name in ("br", "/br") or (name in _BLOCK_TAGS and last != "\n"):
+                text, last = f"{text}\n", "\n"
             code.append(text)
             with_alt_texts += (text, _alt_text(attributes) if name == "img" else "")
             if name == closing:

@@ -20,12 +20,15 @@ from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
         ("Bare text<p>and a paragraph</p>tail", "Bare text\n\nand a paragraph\n\ntail"),
         ("<ul>\n<li>one</li>\n<li>two</li>\n</ul>\n<p>After</p>", "- one\n- two\n\nAfter"),
         ("<ol><li>one</li><li>two</li></ol><ol start=\"7\"><li>seven</li></ol>", "1. one\n2. two\n7. seven"),
+        ("<ol><li>a<li value=7>b<li>c<li value=x>d</ol><ul><li value=3>e</ul>", "1. a\n7. b\n8. c\n9. d\n- e"),
         ("<ul><li>a<ul><li>b</li></ul></li><li>c</li></ul>", "- a\n  - b\n- c"),
         ("<ul>\n<li><p>a</p>\n\n<p>more of a</p></li>\n<li><p>b</p></li>\n</ul>", "- a\n\nmore of a\n\n- b"),
         ("<blockquote>\n  <p>one</p>\n  <p>two</p>\n</blockquote><p>said he</p>", "> one\n>\n> two\n\nsaid he"),
         ("<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>", "> a\n>\n> > b"),
         ("<ul><li><blockquote>said</blockquote></li></ul>", "-\n\n> said"),
         ("<table><thead><tr><th>a</th><th>b</th></tr></thead><tr><td>1</td><td></td></tr></table>", "a | b\n1 |"),
+        ("<table><tr><th></th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>", "| b\n1 | 2"),
+        ("<table><tr><td> </td><td></td><td>c</td></tr><tr><td></td><td></td></tr></table>", "| | c"),
         ("<p></p><ul><li></li></ul><p> \n </p>", ""),
         ("", ""),
     ],
@@ -51,6 +54,8 @@ def test_blocks_become_markdown(html: str, text: str) -> None:
         ("<p>Use <code>a  b</code>, <code> c</code>.</p>", "Use `a  b`, ` c`."),
         ("<p><code>a`b</code></p>", "`` a`b ``"),
         ("<p><code></code>x</p>", "x"),
+        ("<pre><div>a</div><div>b\n</div><div><br></div><div>c</div></pre>", "```\na\nb\n\nc\n```"),
+        ('<pre id="lang-a"><code>x</code></pre><pre class="slang-b">y</pre>', "```\nx\n```\n\n```\ny\n```"),
         ("<p><code>&lt;br&gt;</code></p>", "`<br>`"),
     ],
 )
@@ -113,6 +118,7 @@ def test_descriptions_of_images_are_text_unless_they_are_defaults(html: str, tex
         ("<P>a</P><BR/><OL START='3'><LI>b</OL>", "a\n\n3. b"),
         ("<pre><code>never closed", "```\nnever closed\n```"),
         ("<p>a <unknown-tag x=1>b</unknown-tag></p>", "a b"),
+        ("a<code-block>b  c</code-block><p-x>d</p-x>", "ab cd"),
         ("<p>ends in a tag <a href=", "ends in a tag <a href="),
     ],
 )
@@ -151,7 +157,12 @@ _inline = st.recursive(
     max_leaves=6,
 )
 _lines = st.lists(_inline, max_size=4).map("".join)
-_code = st.builds("<pre{}><code>{}</code></pre>".format, st.sampled_from(["", ' class="lang-c++ x"']), _words)
+_code_lines = _words | st.builds("<{0}>{1}</{0}>".format, st.sampled_from(["div", "li", "p", "span", "code"]), _words)
+_code = st.builds(
+    "<pre{}><code>{}</code></pre>".format,
+    st.sampled_from(["", ' class="lang-c++ x"', " class=lang-js", ' id="lang-x" class="y"']),
+    st.lists(_code_lines, max_size=3).map("".join),
+)
 _blocks = st.recursive(
     st.builds("<{0}>{1}</{0}>".format, st.sampled_from(["p", "h2", "div"]), _lines) | _code | _lines | st.just("<hr>"),
     lambda inner: st.builds(
