@@ -92,7 +92,13 @@ class WeightedReservoir(Reservoir[T]):
         return False
 
     def skip(self) -> None:
-        """Skip the drawn row, as if it were not in the stream."""
+        """Skip the drawn row, as if it were not in the stream.
+
+        A full reservoir draws a new jump: the next row would enter too often if the jump that ends in this row were
+        kept.
+        """
+        if len(self.items) == self.k:
+            self._jump = self._draw_jump()
 
     def insert(self, item: T, weight: float = 1.0) -> T | None:
         w, is_full = Decimal(weight), len(self.items) == self.k
@@ -105,9 +111,12 @@ class WeightedReservoir(Reservoir[T]):
         replaced = super().insert(item)
         (heapq.heapreplace if is_full else heapq.heappush)(self._keys, key)
         if len(self.items) == self.k:
-            # No row enters while the weights since now sum to less than log(v) / least, with v random in (0, 1).
-            self._jump = float(_CONTEXT.divide(_CONTEXT.ln(self.generator.draw_fraction()), self._keys[0][0]))
+            self._jump = self._draw_jump()
         return replaced
+
+    def _draw_jump(self) -> float:
+        """Draw the weight to skip: log(v) / least key, with v random in (0, 1)."""
+        return float(_CONTEXT.divide(_CONTEXT.ln(self.generator.draw_fraction()), self._keys[0][0]))
 
 
 def new_reservoir(algorithm: Algorithm, k: int, seed: int) -> Reservoir[T]:

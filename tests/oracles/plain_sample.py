@@ -61,6 +61,7 @@ def draw_weighted(rows: Sequence[Row], k: int, seed: int, *, keep: bool) -> tupl
             continue
         if not keep and any(equal_pairs(row, other) for other in drawn):
             dropped["duplicate"] += 1
+            jump = _draw_jump(next(bits), keys) if len(drawn) == k else jump
             continue
         weight, is_full = Decimal(row[2]), len(drawn) == k
         place = keys.index(min(keys)) if is_full else len(drawn)
@@ -69,8 +70,12 @@ def draw_weighted(rows: Sequence[Row], k: int, seed: int, *, keep: bool) -> tupl
         keys[place : place + 1], drawn[place : place + 1] = [_EXACT.divide(_EXACT.ln(u), weight)], [row]
         dropped["not_drawn"] += is_full
         if len(drawn) == k:
-            jump = float(_EXACT.divide(_EXACT.ln(_fraction(next(bits))), min(keys)))
+            jump = _draw_jump(next(bits), keys)
     return drawn, +dropped
+
+
+def _draw_jump(bits: int, keys: Sequence[Decimal]) -> float:
+    return float(_EXACT.divide(_EXACT.ln(_fraction(bits)), min(keys)))
 
 
 def _fraction(bits: int) -> Decimal:

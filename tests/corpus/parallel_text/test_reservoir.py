@@ -96,6 +96,23 @@ def test_skipped_rows_are_never_in_the_reservoir(algorithm: Algorithm, seed: int
     assert len(reservoir.items) == min(3, 41 - len(never))
 
 
+@pytest.mark.parametrize("skipped", [1, 8])
+def test_a_row_after_skipped_rows_is_drawn_as_often_as_without_them(skipped: int) -> None:
+    """Eight duplicates of the first row must not make the last row almost certain."""
+    draws = 0
+    for seed in range(1000):
+        reservoir: Reservoir[int] = new_reservoir("es_weighted", 1, seed)
+        for row in [0] * (1 + skipped) + [1]:
+            if reservoir.advance(1.0):
+                if row in reservoir.items:
+                    reservoir.skip()
+                else:
+                    reservoir.insert(row, 1.0)
+        draws += reservoir.items == [1]
+
+    assert abs(draws - 500) < 50  # more than three standard deviations
+
+
 def test_draws_equal_the_reference_and_stored_rows() -> None:
     """SplitMix64 from state 1234567 as in its reference, then each algorithm."""
     generator = SplitMix64(1234567)
