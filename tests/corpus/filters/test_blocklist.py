@@ -59,6 +59,8 @@ def reason(recipe: Callable[..., FilterRecipe]) -> Reason:
     [
         ("http://example.com", "example.com"),
         ("https://user:pw@WWW.Example.COM.:8080/a?b#c", "example.com"),
+        ("http://me@mail.org:p@w@example.com/", "example.com"),
+        ("http://example.org/@example.com", None),
         ("//example.com/x", "example.com"),
         ("example.com/x", "example.com"),
         (" http://a.b.example.com ", "example.com"),
