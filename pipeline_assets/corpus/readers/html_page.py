@@ -21,7 +21,11 @@ _REMOVED_ELEMENTS = (
 # in the head, such as an image that counts visits, would end the head before the title.
 _NOSCRIPT = re.compile(r"(</?)noscript(?=[\s/>])", re.IGNORECASE)
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_CHARSET = re.compile(rb"""<!--.*?-->|<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE | re.DOTALL)
+# A comment, or a `charset` outside `content`, or in the `content` of an HTTP header, but not in that of a description.
+_CHARSET = re.compile(
+    rb"""<!--.*?-->|<meta(?:(?=[^>]*\shttp-equiv\b)|(?![^>]*\scontent\b))[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""",
+    re.IGNORECASE | re.DOTALL,
+)
 _CHARSET_BYTES = 1024  # https://html.spec.whatwg.org: the prescan reads the first 1024 bytes
 # Supersets that browsers use instead, by Python's name of the encoding.
 _SUPERSETS = {
