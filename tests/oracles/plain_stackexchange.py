@@ -47,7 +47,7 @@ class BodyReader(HTMLParser):
             self.line += [(character, False) for character in data]
 
     def end_block(self) -> None:
-        text = gap = ""
+        text, gap, has_text = "", "", False
         for place, (character, is_code) in enumerate(self.line):
             if not is_code and character in WHITE and character:
                 gap = "\n" if character == "\n" or gap == "\n" else " "
@@ -55,9 +55,9 @@ class BodyReader(HTMLParser):
                 text += "^" if self.is_power(place) else ""
             else:
                 text += (gap if text else "") + character
-                gap = ""
+                gap, has_text = "", has_text or character != CELL
         self.line, self.is_row = [], False
-        if text.replace(CELL, ""):
+        if has_text:
             self.emit(self.item + self.heading + text.lstrip(" "))
 
     def is_power(self, place: int) -> bool:
@@ -95,7 +95,7 @@ class BodyReader(HTMLParser):
         if tag == "br":
             self.handle_data("\n")
         elif self.verbatim is not None:
-            self.end_verbatim_line(tag)
+            self.end_verbatim_line("p" if tag in ("hr", "pre") else tag)
             self.images += words
         elif tag == "code":
             self.verbatim, self.images, self.closes_at = "", "", tag
@@ -109,6 +109,8 @@ class BodyReader(HTMLParser):
         elif tag == "li":
             self.end_block()
             number = lists[-1] if lists else None
+            if number is not None and values.get("value", "").isdecimal():
+                number = int(values["value"])
             self.item = "  " * (len(lists) - 1) + ("- " if number is None else f"{number}. ")
             if number is not None:
                 lists[-1] = number + 1
