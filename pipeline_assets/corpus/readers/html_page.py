@@ -12,10 +12,11 @@ from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
-# `noframes` includes each `noscript`, see `_NOSCRIPT`. Browsers with media elements don't show the text within them.
+# `noframes` includes each `noscript`, see `_NOSCRIPT`. Browsers with media elements don't show the text within them. A
+# script shows a hidden page after loading.
 _REMOVED_ELEMENTS = (
     "script, style, noframes, noembed, template, iframe, object, svg, canvas, audio, video, nav, footer, aside, "
-    "button, select, datalist, textarea, [role=navigation], [role=contentinfo], [hidden]"
+    "button, select, datalist, textarea, [role=navigation], [role=contentinfo], [hidden]:not(html, body)"
 )
 # A browser with scripts reads `noscript` as it reads `noframes`, as text without tags. The parser reads its tags: those
 # in the head, such as an image that counts visits, would end the head before the title.

@@ -9,7 +9,7 @@
     blockquote             `> ` before each line
     h1 … h6                `#` … `######` before the text
     hr                     `---`
-    table                  one line per row, cells separated by ` | `, of which empty cells keep the `|`
+    table                  one line per row, cells separated by ` | `, also empty ones; a line break in a cell is kept
 
     inline                 text
     ---------------------  ------------------------------------------------------------------------------------------
