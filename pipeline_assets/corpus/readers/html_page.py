@@ -4,6 +4,7 @@ import codecs
 import itertools
 import re
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from pipeline_assets.corpus.readers.faults import Fault, Row, utf8_fault
@@ -118,11 +119,11 @@ def _is_too_deep(page: str) -> bool:
     return False
 
 
-def _unwrap_only_block(cell: "LexborNode") -> None:
-    """Unwrap a paragraph or division that is all of a table cell, so that its row is one line."""
-    while not cell.text(deep=False).strip():
-        elements = [*itertools.islice(cell.iter(), 2)]
-        if len(elements) != 1 or elements[0].tag not in ("p", "div"):
+def _unwrap_only_child(parent: "LexborNode", names: Collection[str]) -> None:
+    """Unwrap an element of these names, and those within it, if it is all of its parent."""
+    while not parent.text(deep=False).strip():
+        elements = [*itertools.islice(parent.iter(), 2)]
+        if len(elements) != 1 or elements[0].tag not in names:
             break
         if elements[0].first_child is None:
             elements[0].decompose()  # `unwrap` keeps an empty element
@@ -140,6 +141,8 @@ def decoded_html_row(page: str) -> Row:
     if _is_too_deep(page):
         return Fault("nested_too_deep", f"more than {_MAX_DEPTH:,} elements are open, formatting ones counted tenfold")
     tree = LexborHTMLParser(_NOSCRIPT.sub(r"\1noframes", page))
+    for heading in tree.css("h1, h2, h3, h4, h5, h6"):
+        _unwrap_only_child(heading, ["button"])  # a click on it shows the text below
     for element in tree.css(_REMOVED_ELEMENTS):
         element.decompose()
     titles = tree.css("title")
@@ -147,7 +150,7 @@ def decoded_html_row(page: str) -> Row:
     for title in titles:
         title.decompose()
     for cell in tree.css("td, th"):
-        _unwrap_only_block(cell)
+        _unwrap_only_child(cell, ["p", "div"])  # so that a row is one line
     root = tree.css_first("main, [role=main]") or tree.body
     html = _CODE.sub(r'<pre class="lang-\1"><code>', _BLOCK.sub(r"<\1div", (root and root.html) or ""))
     return {"text": body_text(html)} | ({"title": name} if name else {})

@@ -77,6 +77,8 @@ def test_the_main_element_of_a_page_is_its_text_unless_its_ending_is_one_of_text
         ("<head><noscript><p>No scripts</p></noscript><title>T</title></head><p>a", "T", "a"),
         ("<p>a<NOSCRIPT>b<p>c</NOSCRIPT >d<noscript-x>e</noscript-x>", "", "ade"),
         ("<svg><title>S</title></svg><p>a<title>T</title>b", "T", "ab"),
+        ("<h2><button><span>Why?</span></button></h2><p>So.<h3>More <button>Copy</button></h3>", "",
+         "## Why?\n\nSo.\n\n### More"),
         ("<html hidden><title>T</title><body hidden><p>a<p hidden>b", "T", "a"),
         ("<video>No video</video><datalist><option>o</datalist><noembed><p>b</noembed>a", "", "a"),
         ("<fieldset><legend>Name</legend>a</fieldset><fieldset>b</fieldset>c", "", "Name\n\na\n\nb\n\nc"),
