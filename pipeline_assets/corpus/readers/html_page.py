@@ -28,6 +28,7 @@ _CHARSET = re.compile(
     rb"""<!--.*?-->|<meta(?:(?=[^>]*\shttp-equiv\b)|(?![^>]*\scontent\b))[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""",
     re.IGNORECASE | re.DOTALL,
 )
+_XML_ENCODING = re.compile(rb"""<\?xml\s[^>]*\bencoding\s*=\s*["']([\w.:-]+)""")
 _CHARSET_BYTES = 1024  # https://html.spec.whatwg.org: the prescan reads the first 1024 bytes
 # Supersets that browsers use instead, by Python's name of the encoding.
 _SUPERSETS = {
@@ -58,12 +59,14 @@ _NOT_NESTED = re.compile(
 def html_row(content: bytes) -> Row:
     """Return a page's row, with `text` and an optional `title`, or the page's fault.
 
-    The encoding comes from the byte order mark, else from a charset in the first `_CHARSET_BYTES`, else it is UTF-8.
+    The encoding comes from the byte order mark, else from a charset in the first `_CHARSET_BYTES`, else from an XML
+    declaration, else it is UTF-8.
     """
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
     if encoding is None:
         labels = (named[1] for named in _CHARSET.finditer(content, 0, _CHARSET_BYTES))
-        label = next(filter(None, labels), b"utf-8")
+        declared = _XML_ENCODING.match(content, 0, _CHARSET_BYTES)
+        label = next(filter(None, labels), declared[1] if declared else b"utf-8")
         encoding = _python_encoding(label.decode().lower())
     try:
         return decoded_html_row(content.decode(encoding))

@@ -111,6 +111,9 @@ WESTERN, JAPANESE, BOTH = "“é”", "①日本", "é日本"
         ("<meta charset=iso-8859-9>", "cp1254", "“ş”"),
         *((f"<meta charset={label}>", "cp874", "“ก”") for label in ("tis-620", "iso-8859-11")),
         ("<!-- <meta charset=utf-8> --><meta charset=latin1>", "cp1252", WESTERN),
+        ('<?xml version="1.0" encoding="ISO-8859-1"?>', "cp1252", WESTERN),
+        ('<?xml version="1.0" encoding="ISO-8859-1"?><meta charset=utf-8>', "utf-8", BOTH),
+        (' <?xml version="1.0" encoding="ISO-8859-1"?>', "utf-8", BOTH),
         ('<meta name="description" content="On charset=latin1"><meta charset=utf-8>', "utf-8", BOTH),
         ("<meta content='text/html; charset=latin1' http-equiv=Content-Type>", "cp1252", WESTERN),
         *(
