@@ -1,10 +1,11 @@
 """Fork server: a process that loads shared data once and forks workers on request.
 
 A command has at most one server at a time. The server starts with the first worker of the first stage, and serves all
-stages. A new server replaces a dead server, or a server whose environment, working directory or module path differs
-from the command's. The server runs no thread, so it can fork where its parent cannot. The server itself is a fork of
-the parent, or a new interpreter if the parent has threads that a fork would lose. The standard library's fork server is
-not used: it outlives the command, preloads modules but no data, and does not report how its workers ended.
+stages. A new server replaces a server that is dead, that was interrupted during a request, or whose environment,
+working directory or module path differs from the command's. The server runs no thread, so it can fork where its parent
+cannot. The server itself is a fork of the parent, or a new interpreter if the parent has threads that a fork would
+lose. The standard library's fork server is not used: it outlives the command, preloads modules but no data, and does
+not report how its workers ended.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
@@ -54,13 +56,31 @@ class _Server:
         self.loaded_stages: set[int] = set()  # numbers of stages
         self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=SERVER_NAME)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._started.connection.closed
+
+    @contextlib.contextmanager
+    def _exchange(self) -> Iterator[Connection]:
+        """Yield the connection for one request and its answer.
+
+        If the block fails, for example by Ctrl-C, close the connection, which ends the server. The next request would
+        otherwise get the answer to this one.
+        """
+        try:
+            yield self._started.connection
+        except BaseException:
+            self._started.connection.close()
+            raise
+
     def load(self, request: _LoadRequest) -> None:
         """Load the data of a stage in the server; if the warm-up fails, raise its error.
 
         Raise EOFError or ConnectionError if the server died.
         """
-        self._started.connection.send(request)
-        failure = self._started.connection.recv()
+        with self._exchange() as control:
+            control.send(request)
+            failure = control.recv()
         if isinstance(failure, worker.Failure):
             if not isinstance(failure.error, InputError):
                 failure.error.add_note(f"while it was loaded, in another process:\n{failure.traceback_text}")
@@ -69,9 +89,8 @@ class _Server:
 
     def fork(self, stage_number: int) -> worker.StartedProcess:
         """Fork a worker of a loaded stage; EOFError or ConnectionError if the server died."""
-        control = self._started.connection
         ours, theirs = multiprocessing.Pipe()
-        with theirs:
+        with theirs, self._exchange() as control:
             control.send(("fork", stage_number))
             reduction.send_handle(control, theirs.fileno(), None)
             pid = control.recv()
@@ -82,9 +101,9 @@ class _Server:
 
         Return None if the worker still runs after `timeout_s`, or if the server has ended.
         """
-        with contextlib.suppress(EOFError, OSError):
-            self._started.connection.send(("wait", pid, timeout_s))
-            ended: tuple[int, int, float] | None = self._started.connection.recv()
+        with contextlib.suppress(EOFError, OSError), self._exchange() as control:
+            control.send(("wait", pid, timeout_s))
+            ended: tuple[int, int, float] | None = control.recv()
             if ended is not None:
                 status, maxrss, cpu_s = ended
                 usage.add_forked_usage(maxrss, cpu_s)
@@ -144,7 +163,7 @@ def _fork_or_restart(request: _LoadRequest) -> worker.StartedProcess:
 
 def _fork_worker(request: _LoadRequest) -> worker.StartedProcess:
     global _server
-    if _server is not None and _server.inherited_state != _inherited_state():
+    if _server is not None and (_server.is_closed or _server.inherited_state != _inherited_state()):
         _stop_server()
     if _server is None:
         _server = _Server()

@@ -195,6 +195,11 @@ def die_loading() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def interrupt_the_parent() -> None:
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(0.1)  # the parent waits for the answer when the signal arrives
+
+
 def write_where(shard: Words, window: Window, folder: StagingView) -> Receipt:
     """Write words, and note the loading process, the own one and BLAS threads."""
     notes = {"loaded": list(LOADED), "process": os.getpid(), "threads": os.environ.get("OPENBLAS_NUM_THREADS")}

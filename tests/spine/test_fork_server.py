@@ -17,6 +17,7 @@ from word_artifact import (
     die_loading,
     fail_to_load,
     hoard,
+    interrupt_the_parent,
     kill_the_server_once,
     load,
     refuse_to_load,
@@ -163,6 +164,18 @@ def test_killed_server_is_restarted(building: StagingDir, tmp_path: Path) -> Non
 
     assert marker.exists()
     assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
+    assert children() == []
+
+
+def test_server_that_ctrl_c_interrupted_during_a_request_is_replaced(building: StagingDir) -> None:
+    """Otherwise, the next request would get the answer to the interrupted one."""
+    with pytest.raises(KeyboardInterrupt):
+        run(write_words, building, interrupt_the_parent)
+
+    receipts = run_stage("write", write_where, MANY, building, RunSettings(2), load)
+
+    assert next(receipts).notes["loaded"]
+    receipts.close()  # stops the workers
     assert children() == []
 
 
