@@ -11,8 +11,8 @@ from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs, restore_source_folder
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.decontamination import recipe
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
-from pipeline_assets.corpus.stores.object_source import source_path
+from pipeline_assets.corpus.readers.source_folder import input_folder
+from pipeline_assets.corpus.stores.object_source import source_folder
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 
@@ -25,7 +25,7 @@ def evaluation_targets(section: recipe.DecontaminationSection, recipe_name: str,
             {"files": list(evaluation.files)},
             partition=evaluation.name,
             folder=folder / evaluation.name,
-            external_inputs=SourceFolder(source_path(evaluation.path), evaluation.files),
+            external_inputs=source_folder(evaluation.path, evaluation.files),
         )
         for evaluation in section.evaluation
     )

@@ -3,6 +3,7 @@
 This module compares names and sizes, and fetches no file. To compare contents, callers run the returned hash tasks.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 from pipeline_assets.corpus.readers import hub_cache, hub_files, source_folder
 from pipeline_assets.corpus.readers.hub_listing import is_digest, read_listing
+from pipeline_assets.corpus.stores.object_source import VERSIONS_KEY
 from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Finding
@@ -157,7 +159,7 @@ def check_source_folders(
         folder = source_folder.input_folder_path(manifest, root)
         if folder is None or manifest.digest not in rest:
             continue
-        exists = folder.is_dir()
+        exists, is_fetched_again = folder.is_dir(), VERSIONS_KEY in manifest.provenance
         if not exists and folder not in check.missing_folders:
             check.missing_folders.append(folder)
         for entry in rest.pop(manifest.digest):
@@ -166,7 +168,7 @@ def check_source_folders(
                 continue
             seen.add((path, digest))
             check.listed_count += 1
-            if not exists:
+            if not exists or (is_fetched_again and not os.path.lexists(path)):
                 check.unavailable.append(str(path))
             elif (what := _file_problem(path, size)) is not None:
                 check.findings.append(Finding(path, f"{what}; {CHANGED_FIX}", digest))

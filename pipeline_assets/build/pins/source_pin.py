@@ -36,11 +36,13 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
     folder, versions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
     if (url := object_source.source_url(folder.path)) is not None:
         versions = object_source.fetch_source(url, folder, run.settings)
+        # Another process may copy further objects, of which this one knows no version.
+        folder = SourceFolder(folder.path, (*versions[object_source.VERSIONS_KEY],))
     if target.recipe.get("kind") == "stackexchange":
         for file in folder.files():
             if is_archive(file.path):
                 require_py7zr(file.path)  # fail before an hour of hashing, not after
-    content = pin_folder_files(target.external_inputs, run.root, run.settings)
+    content = pin_folder_files(folder, run.root, run.settings)
     if url is not None:
         object_source.check_copies(folder.path, content.external_inputs)
     return replace(content, provenance={**content.provenance, **versions})

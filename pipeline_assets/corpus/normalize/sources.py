@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers.source_formats import strip_compression_suff
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRowsSection, SnapshotRecipe
-from pipeline_assets.corpus.stores.object_source import SourcePath, source_path
+from pipeline_assets.corpus.stores.object_source import SourcePath, source_folder
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.key_types import MaxRejectShare, Name, Patterns, split_patterns
@@ -160,7 +160,7 @@ _SECTIONS_BY_KIND: dict[str, type[HubSource | FileSource]] = {
 def to_source_folder(source: FileSource) -> SourceFolder:
     """Return a source's folder, with patterns for its files and licence files."""
     licences = (f"**/{source.license_files}",) if isinstance(source, LocalSource) and source.license_files else ()
-    return SourceFolder(source_path(source.path), (*source.files, *licences), getattr(source, "exclude", ()))
+    return source_folder(source.path, (*source.files, *licences), getattr(source, "exclude", ()))
 
 
 def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:

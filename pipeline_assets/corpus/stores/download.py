@@ -46,11 +46,13 @@ def download_all(
 
 
 def missing_objects(objects: Iterable[StoredObject], folder: StagingView) -> list[StoredObject]:
-    """Return the objects whose version has no complete copy in `folder`."""
+    """Return the objects whose version has no complete and unchanged copy in `folder`."""
 
     def is_complete(stored: StoredObject) -> bool:
         copy = _find_copy(stored.name, stored, folder)
-        return copy is not None and copy.bytes == stored.bytes and size_error(folder.folder, copy.stored) is None
+        if copy is None or copy.bytes != stored.bytes or size_error(folder.folder, copy.stored) is not None:
+            return False
+        return stored.modified_ns in (None, (folder.folder / stored.name).stat().st_mtime_ns)
 
     return [stored for stored in objects if not is_complete(stored)]
 
@@ -74,9 +76,12 @@ def _download(
 ) -> OutputFile:
     local_path, digest, copy = folder.path(path), hashlib.sha256(), _find_copy(path, stored_object, folder)
 
-    def record(size: int) -> OutputFile:
+    def set_time() -> None:
         if (modified_ns := stored_object.modified_ns) is not None:
             os.utime(local_path, ns=(modified_ns, modified_ns))  # so that a new copy counts as unchanged
+
+    def record(size: int) -> OutputFile:
+        set_time()
         durable_part = OutputFile(path, 1, size, digest.hexdigest(), digest.hexdigest(), start=0)
         receipt = Receipt([durable_part], {}, {"version": stored_object.version})
         folder.commit(DOWNLOAD_STAGE, receipt_name(path), receipt)
@@ -94,6 +99,8 @@ def _download(
         file_ranges.reserve(local_path, stored_object.bytes)
         digest = hashlib.sha256()
         copy = record(0)
+    elif local_path.exists():
+        set_time()
     add_bytes(copy.bytes)
     while copy.bytes < stored_object.bytes:
         part_bytes = min(_PART_BYTES, stored_object.bytes - copy.bytes)

@@ -5,6 +5,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import pydantic
 
 from pipeline_assets.corpus.readers.file_patterns import is_excluded
 from pipeline_assets.corpus.readers.hub_configs import matching_paths
-from pipeline_assets.corpus.readers.source_folder import SourceFolder
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder_path
 from pipeline_assets.corpus.stores.download import DOWNLOAD_STAGE, download_all, missing_objects, receipt_name
 from pipeline_assets.corpus.stores.object_store import RERUN_FIX, ObjectStore, StoredObject
 from pipeline_assets.spine import durable
@@ -62,6 +63,33 @@ def source_url(folder: Path) -> str | None:
     return None if match is None else f"{match[1]}://{match[2]}"
 
 
+@dataclass(frozen=True)
+class CopiesFolder(SourceFolder):
+    """Folder of copies of objects, of which `restore_source` fetches what a pin needs.
+
+    A pin names its objects and their versions, so missing copies, and copies for other pins, are no changes.
+    """
+
+    def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
+        """Describe the pin's URL if it is not the URL of this folder, or return None."""
+        pinned_path, url = input_folder_path(manifest, root), source_url((root / self.path).absolute())
+        if VERSIONS_KEY not in manifest.provenance or pinned_path is None:
+            return super().describe_changes(root, manifest)
+        pinned_url = source_url(pinned_path)
+        return None if pinned_url == url else f"the objects were read from {pinned_url}, the recipe has {url}"
+
+    def describe_changed_files(self, manifest: Manifest) -> str | None:
+        """Describe changed copies of the pin's objects, or return None."""
+        names = tuple(entry["name"] for entry in manifest.identity.inputs)
+        return SourceFolder(self.path, names).describe_changed_files(manifest)
+
+
+def source_folder(path: str, patterns: tuple[str, ...], exclude: tuple[str, ...] = ()) -> SourceFolder:
+    """Return the folder of the files that a source selects, or of their copies."""
+    folder_class = CopiesFolder if is_object_url(path) else SourceFolder
+    return folder_class(source_path(path), patterns, exclude)
+
+
 def _matching_paths(paths: Iterable[str], source: SourceFolder, url: str) -> list[str]:
     return sorted(name for name in matching_paths(paths, source.patterns, url) if not is_excluded(name, source.exclude))
 
@@ -107,7 +135,8 @@ def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
 def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
     """Fetch a source's pinned object versions if `folder` does not contain them.
 
-    Do nothing for a local folder. Raise InputError if the store no longer has an object in its pinned version.
+    Copies that changed since the pin are fetched again. Do nothing for a local folder. Raise InputError if the store
+    no longer has an object in its pinned version.
     """
     url, versions = source_url(folder), pin.provenance.get(VERSIONS_KEY)
     if url is not None and versions is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from object_server import Fault, ObjectServer, serving
+from object_sources import INLINE, NAMES, URL, build, list_gets, source_recipe, to_lines
 from stage_a_build import digests, local_source, parse_recipe, step
 from stage_a_sources import recipe_content, with_decontamination
 
@@ -20,18 +21,12 @@ from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.stores import download
-from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.systems.stage_a import StageARecipe
 from pipeline_assets.trust.plan import plan_recipe
 from pipeline_assets.trust.rebuild import rebuild
 
 pytest.importorskip("obstore", reason="obstore is not installed")
-URL = "s3://bucket/corpora/notes"
-NAMES = ("a/rows-0.jsonl", "a/rows-1.jsonl", "b/deep/rows-2.jsonl")
-INLINE = RunSettings(workers=0, fetch_threads=1)
 
 
 @pytest.fixture
@@ -45,20 +40,6 @@ def server(tmp_path: Path) -> Iterator[ObjectServer]:
         yield running
 
 
-def to_lines(name: str, count: int = 30) -> bytes:
-    rows = ({"key": f"{name}-{number}", "text": f"Note {number} of {name} has words. " * 5} for number in range(count))
-    return "".join(json.dumps(row | {"license": "cc0-1.0"}) + "\n" for row in rows).encode()
-
-
-def source_recipe(path: str, root: Path) -> StageARecipe:
-    return parse_recipe(local_source(root, "notes", [], path=path, files=["**/*.jsonl"]))
-
-
-def build(root: Path, path: str = URL, replace: bool = False) -> dict[str, Artifact]:
-    run = Run(root, INLINE, replace=replace)
-    return {target.role: target.kind.build(target, run) for target in source_recipe(path, root).targets()}
-
-
 def test_excluded_objects_are_neither_fetched_nor_inputs(server: ObjectServer, root: Path) -> None:
     section = local_source(root, "notes", [], path=URL, files=["**/*.jsonl"], exclude=["b"])
     raw = parse_recipe(section).target("stage_a/raw", "notes")
@@ -68,10 +49,6 @@ def test_excluded_objects_are_neither_fetched_nor_inputs(server: ObjectServer, r
     assert [entry["name"] for entry in built.manifest.identity.inputs] == [*NAMES[:2]]
     assert not any(name.startswith("b/") for name in list_gets(server))
     assert raw.matches_recipe(root)
-
-
-def list_gets(server: ObjectServer) -> list[str]:
-    return [key.removeprefix("corpora/notes/") for method, key in server.requests if method == "GET" and key]
 
 
 def test_digests_equal_those_of_local_files_and_an_object_is_fetched_once(
@@ -219,11 +196,13 @@ def test_a_bit_that_flips_in_the_copy_after_the_pin_is_found(server: ObjectServe
         normalized.kind.build(normalized, run)
 
 
-def test_a_copy_that_changed_before_it_is_pinned_again_is_fetched_again(server: ObjectServer, root: Path) -> None:
+def test_a_copy_whose_bits_flip_before_it_is_pinned_again_is_fetched_again(server: ObjectServer, root: Path) -> None:
     first = build(root)["stage_a/raw/notes"].manifest.digest
     path = root / "object_cache/s3/bucket/corpora/notes" / NAMES[1]
+    original = path.stat()
     shutil.rmtree(step(root, "raw", "notes"))
     path.write_bytes(path.read_bytes().replace(b"words", b"wordz", 1))
+    os.utime(path, ns=(original.st_atime_ns, original.st_mtime_ns))
 
     with pytest.raises(RetryableError, match=f"{path}: the copy no longer has the bytes of its object; run the same"):
         build(root)
