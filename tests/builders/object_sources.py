@@ -1,6 +1,7 @@
 """Sources of three files in an object store, and builds of them."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from object_server import ObjectServer
@@ -21,8 +22,8 @@ def to_lines(name: str, count: int = 30) -> bytes:
     return "".join(json.dumps(row | {"license": "cc0-1.0"}) + "\n" for row in rows).encode()
 
 
-def source_recipe(path: str, root: Path, name: str = "mixed") -> StageARecipe:
-    return parse_recipe(local_source(root, "notes", [], path=path, files=["**/*.jsonl"]), name=name)
+def source_recipe(path: str, root: Path, name: str = "mixed", files: Sequence[str] = ("**/*.jsonl",)) -> StageARecipe:
+    return parse_recipe(local_source(root, "notes", [], path=path, files=[*files]), name=name)
 
 
 def build(root: Path, path: str = URL, replace: bool = False, name: str = "mixed") -> dict[str, Artifact]:

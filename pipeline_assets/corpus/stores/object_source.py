@@ -6,7 +6,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import pydantic
@@ -94,10 +94,20 @@ def _matching_paths(paths: Iterable[str], source: SourceFolder, url: str) -> lis
     return sorted(name for name in matching_paths(paths, source.patterns, url) if not is_excluded(name, source.exclude))
 
 
+def _parent_folders(names: Iterable[str]) -> set[str]:
+    """Return the folders of object names; "" is the folder of all names."""
+    return {"", *(str(parent) for name in names for parent in PurePosixPath(name).parents)}
+
+
 def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
-    """List the objects that a source selects, sorted by name; UsageError if none."""
+    """List the objects that a source selects, sorted by name; UsageError if none.
+
+    Empty objects that stand for folders, as the consoles of stores create them, are left out.
+    """
     objects = {stored.name: stored for stored in ObjectStore.open(url).list_objects()}
-    names = _matching_paths(objects, source, url)
+    folders = _parent_folders(objects)
+    files = [name for name, stored in objects.items() if stored.bytes or name not in folders]
+    names = _matching_paths(files, source, url)
     if not names:
         what = f"no object matches {', '.join(source.patterns)}"
         raise UsageError(what, url, "correct `files`, or the URL in `path`")
@@ -148,9 +158,13 @@ def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
 
 
 def _copy_objects(url: str, objects: Sequence[StoredObject], folder: Path, settings: RunSettings) -> None:
+    folders = _parent_folders(stored.name for stored in objects)
     for stored in objects:
         if not is_inside_folder(stored.name) or any(part.startswith(".") for part in stored.name.split("/")):
             raise InputError(f"the name {stored.name!r} cannot be a file name below a folder", url, "rename the object")
+        if stored.name in folders:
+            what = f"the name {stored.name!r} is also the folder of other objects"
+            raise InputError(what, url, "rename the object, or narrow `files`")
     durable.make_folder(folder)
     with lock_folder(folder):  # another process may copy the same objects
         missing = {stored.name: stored for stored in missing_objects(objects, StagingView(folder))}

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from object_server import ObjectServer, serving
-from object_sources import NAMES, URL, build, list_gets, source_recipe, to_lines
+from object_sources import INLINE, NAMES, URL, build, list_gets, source_recipe, to_lines
 from stage_a_build import digests, step
 
-from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.build.run import Run
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.result import VerificationScope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
@@ -107,3 +108,23 @@ def test_verify_counts_missing_copies_as_unavailable(server: ObjectServer, root:
     assert verification.source_check is not None
     assert verification.source_check.unavailable == [str(root / COPIES / NAMES[1])]
     assert (verification.verdict, len(verification.source_check.tasks)) == ("intact", 2)
+
+
+def test_empty_objects_that_stand_for_folders_are_left_out(server: ObjectServer, root: Path) -> None:
+    """The consoles of S3 and GCS create one for each folder, with a slash at the end of its name."""
+    for folder in ("", "a/", "b/deep/"):
+        server.put(f"corpora/notes/{folder}", b"")
+    raw = source_recipe(URL, root, files=["**/*"]).target("stage_a/raw", "notes")
+
+    built = raw.kind.build(raw, Run(root, INLINE))
+
+    assert [entry["name"] for entry in built.manifest.identity.inputs] == [*NAMES]
+
+
+def test_an_object_with_the_name_of_a_folder_is_refused(server: ObjectServer, root: Path) -> None:
+    server.put("corpora/notes/c.jsonl", to_lines("c"))
+    server.put("corpora/notes/c.jsonl/d.jsonl", to_lines("d"))
+
+    message = f"{URL}: the name 'c.jsonl' is also the folder of other objects; rename the object, or narrow `files`"
+    with pytest.raises(InputError, match=message):
+        build(root)
