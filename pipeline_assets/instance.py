@@ -2,7 +2,8 @@
 
 An instance is three SQLite databases and a configuration in `<data root>/dagster`, created under a lock before they are
 opened. If a database has no schema revision and no runs are stored, a creation was interrupted: all three databases are
-created again. Any other problem, such as a full disk or a damaged database, is reported and changes nothing.
+created again. Tables of an earlier Dagster version are migrated. Any other problem, such as a full disk or a damaged
+database, is reported and changes nothing.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import alembic.util
 import dagster as dg
 import sqlalchemy.exc
 
@@ -59,13 +61,14 @@ def instance_home(root: Path) -> Path:
 
 @contextlib.contextmanager
 def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
-    """Open the instance of a data root.
+    """Open the instance of a data root, after migrating tables of an earlier version.
 
     Storage errors become RetryableErrors; other errors of the `with` block are raised unchanged.
     """
     home = instance_home(root)
     try:
         with _load_instance(home) as instance:
+            _migrate_tables(instance, home)
             yield instance
     except InputError:
         raise
@@ -94,6 +97,17 @@ def _format_reason(error: BaseException) -> str:
 
 def _load_instance(home: Path) -> dg.DagsterInstance:
     return open_instance_with_overrides(str(home), {"compute_logs": _NO_LOG_CAPTURE})
+
+
+def _migrate_tables(instance: dg.DagsterInstance, home: Path) -> None:
+    """Bring the tables of an earlier Dagster version up to date."""
+    storages = (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
+    versions = [storage.alembic_version() for storage in storages if storage is not None]
+    if all(version is None or version[0] == version[1] for version in versions):
+        return
+    # Alembic knows no revision of a later Dagster version, whose tables an earlier one can usually read.
+    with locked(home), contextlib.suppress(alembic.util.CommandError):
+        instance.upgrade()
 
 
 def _encode_config(home: Path) -> bytes:

@@ -133,6 +133,32 @@ def test_concurrent_processes_create_one_instance(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == [".dagster.lock", "dagster"]
 
 
+def test_tables_of_an_earlier_dagster_version_are_migrated(tmp_path: Path) -> None:
+    before_checks, path = "5771160a95ad", instance_home(tmp_path) / "history/runs/index.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        [newest] = database.execute("SELECT version_num FROM alembic_version").fetchone()
+        for table in ("asset_check_executions", "concurrency_limits"):
+            database.execute(f"DROP TABLE {table}")
+        database.execute("UPDATE alembic_version SET version_num = ?", [before_checks])
+
+    assert record_sources(tmp_path) == ["notes"]
+
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [(newest,)]
+        assert database.execute("SELECT count(*) FROM asset_check_executions").fetchall() == [(0,)]
+
+
+def test_tables_of_a_later_dagster_version_are_read_as_they_are(tmp_path: Path) -> None:
+    path = instance_home(tmp_path) / "history/runs/index.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+
+    assert record_sources(tmp_path) == ["notes"]
+
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("ffffffffffff",)]
+
+
 def fill_with_noise(home: Path) -> None:
     for name in DATABASES:
         (home / name).write_bytes(random.Random(name).randbytes(40_000))
