@@ -46,7 +46,8 @@ def seal_in_place(target: Path, manifest: Manifest, is_sealed: Callable[[], bool
     """Seal an artifact by writing only its manifest.
 
     The content consists of members in `target`, or of external files. `is_sealed` is called under the lock; True means
-    that another builder has just sealed the artifact, which is then returned unchanged.
+    that another builder has just sealed the artifact, which is then returned unchanged. Raise RetryableError if the
+    lock was lost.
     """
     durable.make_folder(target)
     with locked(target, highest_fence(target)) as lock:
@@ -54,6 +55,7 @@ def seal_in_place(target: Path, manifest: Manifest, is_sealed: Callable[[], bool
         if is_sealed():
             return artifact.open_artifact(target)
         sealed = replace(manifest, provenance={**manifest.provenance, staging.BUILDER_KEY: lock.fence})
+        lock.raise_if_lost()
         durable.write_durably(target / MANIFEST_FILE, sealed.to_bytes())
         staging.make_read_only(target, [target / MANIFEST_FILE])
     return artifact.open_artifact(target, manifest.digest)

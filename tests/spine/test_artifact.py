@@ -13,6 +13,7 @@ from word_artifact import build_words
 
 from pipeline_assets.spine.artifact import Artifact, Damage, copy_manifest, open_artifact, read_manifest, verify
 from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.lock import lock_path
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion, StoredFile
 from pipeline_assets.spine.opening import seal_in_place
 from pipeline_assets.spine.sealed_folder import require_manifest
@@ -199,6 +200,23 @@ def test_manifest_sealed_by_another_builder_is_not_written_again(tmp_path: Path)
     second = seal_in_place(tmp_path / "words", second_manifest, lambda: True)
 
     assert (second.manifest.provenance["said"], (second.folder / "manifest.json").stat().st_ino) == ("first", before)
+
+
+def test_builder_without_its_lock_replaces_no_manifest(tmp_path: Path) -> None:
+    """The builder was suspended, and its lock file was removed."""
+    identities = (Identity(StageVersion("words", version), {}, [], None, {}, {}, []) for version in (1, 2))
+    slow, fast = (Manifest("words/words", "words", identity, [], {}) for identity in identities)
+    folder = tmp_path / "words"
+
+    def lose_the_lock() -> bool:
+        lock_path(folder).unlink()
+        seal_in_place(folder, fast)
+        return False
+
+    with pytest.raises(RetryableError, match="this builder lost its lock"):
+        seal_in_place(folder, slow, lose_the_lock)
+
+    assert open_artifact(folder).manifest.digest == fast.digest
 
 
 def test_manifest_copy_has_equal_bytes_and_is_written_once(tmp_path: Path) -> None:
