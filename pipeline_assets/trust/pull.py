@@ -113,6 +113,10 @@ def _read_pushed_manifest(store: Store, entry: RefEntry) -> Manifest:
 
 def _raise_if_unsafe(folder: Path, manifest: Manifest, entries: Mapping[Path, RefEntry], replace: bool) -> None:
     """Raise UsageError if a pull into the folder would replace or damage other files."""
+    if folder.name.startswith("."):  # scans skip such names, and remove those of leftovers
+        raise UsageError("the name of an artifact must not begin with a dot", folder, "choose another folder")
+    if folder.is_symlink() and not folder.exists():
+        raise UsageError("expected a folder, got a broken link", folder, "choose another folder, or remove the link")
     is_sealed = (folder / MANIFEST_FILE).exists()
     for parent in folder.parents:
         name, outer = folder.relative_to(parent).as_posix(), None if parent in entries else try_read_manifest(parent)

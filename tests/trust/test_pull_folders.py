@@ -65,6 +65,27 @@ def test_a_refused_pull_changes_no_file(
         assert verify(pull_root).verdict.startswith("intact")
 
 
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        (".words.building.3", "the name of an artifact must not begin with a dot; choose another folder"),
+        ("link", "expected a folder, got a broken link; choose another folder, or remove the link"),
+    ],
+)
+def test_a_folder_that_would_be_taken_for_leftovers_or_cannot_be_replaced_is_refused_before_a_pull(
+    built: HealingSet, split: Path, store: ObjectStore, tmp_path: Path, name: str, what: str
+) -> None:
+    """`gc` would remove the first one as the leftover of a build."""
+    send(split, built, store, upstream=False)
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    before = sorted(tmp_path.iterdir())
+
+    with pytest.raises(UsageError, match=what):
+        pull_all(store, find_ref(store, ref_name(split, built.root), None), tmp_path / name, None, True, HOUR_S)
+
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_an_artifact_is_not_pulled_into_another_one_nor_around_it(
     built: HealingSet, split: Path, store: ObjectStore, pull_root: Path
 ) -> None:
