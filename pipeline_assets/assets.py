@@ -64,8 +64,15 @@ def dagster_name(name: str) -> str:
     return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
+def is_recipe_asset(key: dg.AssetKey) -> bool:
+    """Check whether an asset belongs to a recipe, not to another project in the instance."""
+    return len(key.path) > 2 and key.path[0] in SYSTEMS.pages
+
+
 def step_name(key: dg.AssetKey) -> str:
     """Return the key of the Dagster step that builds an asset."""
+    if not is_recipe_asset(key):
+        return key.to_python_identifier()  # Dagster's default
     system, name, *versions, artifact = key.path
     return "__".join([system, dagster_name(name), artifact, *versions])
 
@@ -195,8 +202,10 @@ def _executed_keys(context: dg.AssetExecutionContext) -> set[dg.AssetKey]:
 
     A run that is executed again from its failure omits the steps that succeeded.
     """
-    keys, steps = context.job_def.asset_layer.selected_asset_keys, context.run.step_keys_to_execute
-    return {key for key in keys if steps is None or step_name(key) in steps}
+    layer, steps = context.job_def.asset_layer, context.run.step_keys_to_execute
+    # Not `step_name`: another project in this code location may give its steps any names.
+    handles = {key: layer.get_op_output_handle(key).node_handle for key in layer.selected_asset_keys}
+    return {key for key, handle in handles.items() if steps is None or str(handle) in steps}
 
 
 def _selected_targets(

@@ -15,6 +15,8 @@ from pipeline_assets.jobs import invalid_recipe_job, recipe_job
 from pipeline_assets.retention import retention_sensor
 from pipeline_assets.schedules import build_schedules, read_schedules
 from pipeline_assets.sealed_sensor import sealed_artifacts_sensor
+from pipeline_assets.spine.argument_types import check_arguments
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.sealed_folder import raise_if_artifact
 from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
@@ -23,10 +25,23 @@ from pipeline_assets.versions import parse_version
 from resources.store import Hub, Launcher, Store, Tokenizer
 from resources.webhook import webhook_address
 
+_ROOT_FIX = "set CORPUSMILL_DATA to another folder"
 
-def build_definitions(root: Path) -> dg.Definitions:
-    """Build the Dagster definitions of all recipes: the data root's and the project's."""
-    raise_if_artifact(root, "set CORPUSMILL_DATA to another folder")
+
+@check_arguments
+def build_definitions(root: Path | str) -> dg.Definitions:
+    """Build the Dagster definitions of all recipes: the data root's and the project's.
+
+    Args:
+        root: Data root. It need not exist; its recipes are read now.
+
+    Raises:
+        UsageError: `root` is a file or in an artifact, or has a wrong type, or the address for alerts is invalid.
+    """
+    root = Path(root).absolute()  # Dagster's processes may have other working folders
+    if root.is_file():
+        raise UsageError("expected a folder, got a file", root, _ROOT_FIX)
+    raise_if_artifact(root, _ROOT_FIX)
     webhook_address()  # refuse an invalid address now, not at the first failed run
     recipes, errors = SYSTEMS.load_recipes(root)
     for error in errors.values():

@@ -38,6 +38,9 @@ from pipeline_assets.trust.result import FileSample, VerificationScope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 from resources.store import Hub, Launcher, Store, Tokenizer
 
+RECIPE_TAG = "corpusmill/recipe"
+"""Tag of the jobs of a recipe, and of their runs."""
+
 JobWork = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
 """Work of a job, which yields events of artifacts."""
 
@@ -52,7 +55,7 @@ def build_job(name: str, description: str, recipe_name: str, root: Path, work: J
         with raise_dagster_failures(root, context.retry_number):
             yield from work(context, store, store.make_run(root, hub.files(root), tokenizer, launcher))
 
-    @dg.job(name=name, description=description, tags={"corpusmill/recipe": recipe_name})
+    @dg.job(name=name, description=description, tags={RECIPE_TAG: recipe_name})
     def job() -> None:
         step()
 

@@ -1,7 +1,8 @@
-"""Retention of finished runs, with their events and logs.
+"""Retention of finished runs of recipes, with their events and logs.
 
-A run is kept longer if the UI shows one of its results: the newest materialization of a partition, the newest result of
-a check, or the last success of a job. Ticks have their own limits in `dagster.yaml`.
+Runs of other projects in the same Dagster instance are kept. A run is kept longer if the UI shows one of its results:
+the newest materialization of a partition, the newest result of a check, or the last success of a job. Ticks have their
+own limits in `dagster.yaml`.
 """
 
 import contextlib
@@ -12,12 +13,16 @@ from pathlib import Path
 
 import dagster as dg
 
+from pipeline_assets.assets import is_recipe_asset
 from pipeline_assets.build.run import KEEP_RUNS_DAYS
+from pipeline_assets.compat import ASSET_JOB
 from pipeline_assets.events import newest_materializations
+from pipeline_assets.jobs import RECIPE_TAG
 from pipeline_assets.spine.plural import pluralize
 
 _INTERVAL_S = 3600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
+_PAGE_RUNS = 500
 _FINISHED_STATUSES = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
@@ -26,7 +31,7 @@ def retention_sensor() -> dg.SensorDefinition:
 
     @dg.sensor(
         name="old_runs",
-        description=f"Deletes runs older than {KEEP_RUNS_DAYS.variable} days, with their events and logs",
+        description=f"Deletes runs of recipes older than {KEEP_RUNS_DAYS.variable} days, with their events and logs",
         minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
@@ -42,12 +47,13 @@ def retention_sensor() -> dg.SensorDefinition:
 
 
 def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, cutoff: datetime) -> int:
-    """Delete runs that were created and ended before `cutoff`; return their number.
+    """Delete runs of recipes that were created and ended before `cutoff`; return their number.
 
     Runs whose results the UI shows are kept. Deletion stops after 30 seconds.
     """
     deadline, deleted = time.monotonic() + _MAX_TICK_S, 0
-    old = instance.get_run_ids(dg.RunsFilter(statuses=_FINISHED_STATUSES, updated_before=cutoff, created_before=cutoff))
+    ended = dg.RunsFilter(statuses=_FINISHED_STATUSES, updated_before=cutoff, created_before=cutoff)
+    old = [run.run_id for run in _read_runs(instance, ended) if _is_recipe_run(run)]
     kept = set(_displayed_run_ids(instance, repository)) if old else set()
     for run_id in reversed(old):  # the oldest first
         if run_id in kept:
@@ -61,6 +67,20 @@ def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinitio
                 Path(instance.root_directory, "history", "runs", name).unlink()
         deleted += 1
     return deleted
+
+
+def _read_runs(instance: dg.DagsterInstance, filters: dg.RunsFilter) -> Iterator[dg.DagsterRun]:
+    """Yield runs, the newest first, with one page of them in memory."""
+    page = instance.get_runs(filters, limit=_PAGE_RUNS)
+    while page:
+        yield from page
+        page = instance.get_runs(filters, cursor=page[-1].run_id, limit=_PAGE_RUNS)
+
+
+def _is_recipe_run(run: dg.DagsterRun) -> bool:
+    """Check whether a run is of a recipe's job, or only of assets and checks of recipes."""
+    keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+    return RECIPE_TAG in run.tags or (run.job_name == ASSET_JOB and bool(keys) and all(map(is_recipe_asset, keys)))
 
 
 def _displayed_run_ids(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition) -> Iterator[str]:

@@ -24,7 +24,7 @@ import pydantic
 from pipeline_assets.assets import dagster_name
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.build.recipe_versions import Period
-from pipeline_assets.jobs import JobWork, build_job, invalid_recipe_job, repin, verify_sample
+from pipeline_assets.jobs import RECIPE_TAG, JobWork, build_job, invalid_recipe_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.recipe_validation import validate_section
@@ -179,7 +179,7 @@ def _build_schedule(
         cron_schedule=section.cron,
         execution_timezone=section.timezone,
         description=f"{section.action} {recipe}",
-        tags={"corpusmill/recipe": recipe, "corpusmill/action": section.action},
+        tags={RECIPE_TAG: recipe, "corpusmill/action": section.action},
         default_status=dg.DefaultScheduleStatus.STOPPED,
         run_config={"resources": {"store": {"config": settings}}} if settings else None,
     )

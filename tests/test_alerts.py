@@ -109,6 +109,27 @@ def test_an_alert_of_assets_names_those_that_failed_and_their_partition(
     assert json.loads(bodies[0])["text"].startswith("stage_a/mixed/normalized [notes] failed: ")
 
 
+def test_an_alert_names_a_failed_asset_of_another_project(
+    webhook: tuple[str, list[bytes]], instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dg.asset
+    def index() -> None:
+        raise dg.Failure("no space in the index")
+
+    @dg.asset
+    def dashboard() -> None: ...
+
+    job = dg.Definitions(assets=[dashboard, index]).resolve_implicit_global_asset_job_def()
+    keys = [dashboard.key, index.key]
+    result = job.execute_in_process(asset_selection=keys, instance=instance, raise_on_error=False)
+    monkeypatch.setenv(WEBHOOK_VARIABLE, webhook[0])
+
+    alert(failure_context(result.dagster_run, instance))
+
+    [body] = webhook[1]
+    assert json.loads(body) == {"text": "index failed: no space in the index"}
+
+
 def test_an_alert_has_dagsters_error_if_no_step_failed(
     webhook: tuple[str, list[bytes]], instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Old runs are deleted with their events and logs; results in the UI are kept."""
+"""Old runs of recipes are deleted with their events and logs; results in the UI are kept."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -7,20 +7,24 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipeline_assets import retention
 from pipeline_assets.build.run import KEEP_RUNS_DAYS
+from pipeline_assets.compat import ASSET_JOB
 from pipeline_assets.dead_runs import end_dead_runs
 from pipeline_assets.instance import instance_home
+from pipeline_assets.jobs import RECIPE_TAG
 from pipeline_assets.retention import delete_runs, retention_sensor
 
+TAGS = {RECIPE_TAG: "notes"}
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
 
 
-@dg.multi_asset_check(specs=[dg.AssetCheckSpec("is_whole", asset="corpus")])
+@dg.multi_asset_check(specs=[dg.AssetCheckSpec("is_whole", asset=["stage_a", "notes", "corpus"])])
 def check_whole() -> Iterator[dg.AssetCheckResult]:
-    yield dg.AssetCheckResult(passed=True, asset_key=dg.AssetKey("corpus"), check_name="is_whole")
+    yield dg.AssetCheckResult(passed=True, asset_key=dg.AssetKey(["stage_a", "notes", "corpus"]), check_name="is_whole")
 
 
-@dg.asset(partitions_def=PARTS)
+@dg.asset(partitions_def=PARTS, key_prefix=["stage_a", "notes"])
 def corpus() -> None:
     print("read by the compute log")
 
@@ -30,15 +34,29 @@ def fail() -> None:
     raise dg.Failure("no")
 
 
-@dg.job
+@dg.job(tags=TAGS)
 def failing() -> None:
     fail()
 
 
+@dg.job
+def failing_elsewhere() -> None:
+    fail()
+
+
+@dg.asset(deps=[corpus], partitions_def=PARTS)
+def index() -> None: ...
+
+
 DEFINITIONS = dg.Definitions(
-    assets=[corpus],
+    assets=[corpus, index],
     asset_checks=[check_whole],
-    jobs=[failing, dg.define_asset_job("build", [corpus], partitions_def=PARTS)],
+    jobs=[
+        failing,
+        failing_elsewhere,
+        dg.define_asset_job("build", [corpus], partitions_def=PARTS, tags=TAGS),
+        dg.define_asset_job("check", dg.AssetSelection.checks(check_whole), tags=TAGS),
+    ],
     sensors=[retention_sensor()],
     executor=dg.in_process_executor,
 )
@@ -56,9 +74,16 @@ def run(instance: dg.DagsterInstance, job: str, partition: str | None = None) ->
     return definition.execute_in_process(instance=instance, partition_key=partition, raise_on_error=False).run_id
 
 
-def check_run(instance: dg.DagsterInstance) -> str:
-    selection = dg.AssetSelection.checks(check_whole)
-    return dg.materialize([corpus, check_whole], instance=instance, selection=selection).run_id
+def add_check_run(instance: dg.DagsterInstance, asset: dg.AssetKey) -> str:
+    """Add a finished run that executed only a check, as the UI starts it."""
+    checks = frozenset({dg.AssetCheckKey(asset, "is_whole")})
+    status = dg.DagsterRunStatus.SUCCESS
+    return instance.add_run(dg.DagsterRun(ASSET_JOB, status=status, asset_check_selection=checks)).run_id
+
+
+def materialize(instance: dg.DagsterInstance, *keys: dg.AssetKey) -> str:
+    job = DEFINITIONS.resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(instance=instance, partition_key="a", asset_selection=keys).run_id
 
 
 def tomorrow() -> datetime:
@@ -69,10 +94,22 @@ def run_files(root: Path, run_id: str) -> list[Path]:
     return [path for path in root.rglob("*") if run_id in path.name]
 
 
+def test_runs_of_other_projects_are_kept(home: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {run(home, "failing_elsewhere"), materialize(home, index.key), materialize(home, index.key, corpus.key)}
+    kept.add(add_check_run(home, index.key))
+    add_check_run(home, corpus.key)
+    own = [materialize(home, corpus.key) for _ in range(2)]
+    monkeypatch.setattr(retention, "_PAGE_RUNS", 2)
+
+    deleted = delete_runs(home, DEFINITIONS.get_repository_def(), tomorrow())
+
+    assert (deleted, {entry.run_id for entry in home.get_runs()}) == (2, kept | {own[-1]})
+
+
 @pytest.mark.slow
 def test_runs_with_ui_results_are_kept_and_others_leave_no_files(home: dg.DagsterInstance, tmp_path: Path) -> None:
     first, newest_a, newest_b = run(home, "build", "a"), run(home, "build", "a"), run(home, "build", "b")
-    failed, earlier_check, newest_check = run(home, "failing"), check_run(home), check_run(home)
+    failed, earlier_check, newest_check = run(home, "failing"), run(home, "check"), run(home, "check")
     before = {run_id: run_files(tmp_path, run_id) for run_id in (first, failed)}
 
     deleted = delete_runs(home, DEFINITIONS.get_repository_def(), tomorrow())

@@ -1,0 +1,90 @@
+"""corpusmill in a user's own Dagster project, as docs/operations.md shows it."""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from command_results import DOCS, code_blocks
+from materialized import QUIET
+
+from pipeline_assets.code_location import build_definitions
+from pipeline_assets.spine.errors import UsageError
+
+ROW_COUNT = dg.AssetKey("row_count")
+
+
+def write_notes(root: Path) -> None:
+    (root / "in").mkdir(parents=True)
+    rows = [{"text": f"Row {row} is about the {row * row % 97} ships of harbour {row % 13}."} for row in range(60)]
+    (root / "in" / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = {"kind": "local", "source": "notes", "path": str(root / "in"), "files": ["*.jsonl"]}
+    recipe = {"system": "stage_a", "name": "notes", "sources": [source], "dedup": {}, "pack": {"seq_len": 64}}
+    (root / "recipes").mkdir()
+    (root / "recipes" / "notes.yaml").write_text(yaml.safe_dump(recipe))
+
+
+@pytest.fixture
+def defs(tmp_path: Path) -> dg.Definitions:
+    """Run the example of docs/operations.md on a data root with a recipe."""
+    write_notes(tmp_path)
+    [code] = [code for code in code_blocks(DOCS / "operations.md", "python") if "Definitions.merge" in code]
+    names: dict[str, object] = {}
+    exec(code.replace("/srv/corpora/data", str(tmp_path)), names)
+    merged = names["defs"]
+    assert isinstance(merged, dg.Definitions)
+    return merged
+
+
+def test_a_run_builds_artifacts_and_an_asset_of_the_project(defs: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    job = defs.resolve_implicit_global_asset_job_def()
+    keys = [key for key in job.asset_layer.selected_asset_keys if key.path[:2] == ["stage_a", "notes"]]
+
+    result = job.execute_in_process(
+        asset_selection=[*keys, ROW_COUNT], partition_key="notes", instance=instance, run_config=QUIET
+    )
+
+    built = [event.asset_key for event in result.get_asset_materialization_events()]
+    assert set(built) == {*keys, ROW_COUNT} and len(keys) == 6
+    [count] = result.asset_materializations_for_node("row_count")
+    assert count.metadata["rows"].value == 15
+    checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
+    assert checks["has_ten_rows"] and checks["ledger_adds_up"]
+
+
+def test_a_run_of_the_job_requests_the_asset_that_depends_on_it(
+    defs: dg.Definitions, instance: dg.DagsterInstance
+) -> None:
+    before = dg.evaluate_automation_conditions(defs, instance)
+    [schedule] = [schedule for schedule in defs.schedules or [] if schedule.name == "nightly_notes"]
+    assert isinstance(schedule, dg.ScheduleDefinition)
+    assert defs.resolve_job_def(schedule.job_name).execute_in_process(instance=instance, run_config=QUIET).success
+
+    after = dg.evaluate_automation_conditions(defs, instance, cursor=before.cursor)
+
+    assert (before.get_num_requested(ROW_COUNT), after.get_num_requested(ROW_COUNT)) == (0, 1)
+
+
+def test_a_data_root_may_be_a_relative_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_notes(tmp_path)
+    monkeypatch.chdir(tmp_path.parent)
+
+    job = build_definitions(tmp_path.name).resolve_job_def("notes")
+    monkeypatch.chdir("/")
+
+    assert job.execute_in_process(run_config=QUIET).success
+    assert (tmp_path / "stage_a" / "notes" / "packed" / "notes" / "manifest.json").is_file()
+
+
+def test_a_file_and_a_wrong_type_are_not_a_data_root(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.touch()
+
+    with pytest.raises(UsageError) as in_place:
+        build_definitions(file)
+    with pytest.raises(UsageError) as mistyped:
+        build_definitions(None)  # type: ignore[arg-type]
+
+    assert str(in_place.value) == f"{file}: expected a folder, got a file; set CORPUSMILL_DATA to another folder"
+    assert str(mistyped.value) == "root: must be a path or text, got None; correct it"
