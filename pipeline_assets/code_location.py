@@ -15,9 +15,7 @@ from pipeline_assets.jobs import invalid_recipe_job, recipe_job
 from pipeline_assets.retention import retention_sensor
 from pipeline_assets.schedules import build_schedules, read_schedules
 from pipeline_assets.sealed_sensor import sealed_artifacts_sensor
-from pipeline_assets.spine.argument_types import check_arguments
-from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.sealed_folder import raise_if_artifact
+from pipeline_assets.spine.sealed_folder import resolve_data_root
 from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.version_assets import build_version_assets
@@ -25,23 +23,10 @@ from pipeline_assets.versions import parse_version
 from resources.store import Hub, Launcher, Store, Tokenizer
 from resources.webhook import webhook_address
 
-_ROOT_FIX = "set CORPUSMILL_DATA to another folder"
 
-
-@check_arguments
 def build_definitions(root: Path | str) -> dg.Definitions:
-    """Build the Dagster definitions of all recipes: the data root's and the project's.
-
-    Args:
-        root: Data root. It need not exist; its recipes are read now.
-
-    Raises:
-        UsageError: `root` is a file or in an artifact, or has a wrong type, or the address for alerts is invalid.
-    """
-    root = Path(root).absolute()  # Dagster's processes may have other working folders
-    if root.is_file():
-        raise UsageError("expected a folder, got a file", root, _ROOT_FIX)
-    raise_if_artifact(root, _ROOT_FIX)
+    """Build the Dagster definitions of all recipes: the data root's and the project's."""
+    root = resolve_data_root(root, "set CORPUSMILL_DATA to another folder")
     webhook_address()  # refuse an invalid address now, not at the first failed run
     recipes, errors = SYSTEMS.load_recipes(root)
     for error in errors.values():

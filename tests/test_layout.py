@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "freshness": RESOURCES | {"assets", "events", "schedules", "sensor_cursor", "versions"},
     "code_references": {"build"},
     "attributes": {"assets", "external", "spine"},
-    "retention": {"build", "events", "spine"},
+    "retention": {"assets", "build", "compat", "events", "jobs", "spine"},
     "dead_runs": set(),
     "version_assets": RESOURCES | {"assets", "events", "external", "versions"},
     "definitions": {"code_location", "resources", "spine"},

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import require_folder
@@ -27,6 +28,19 @@ def require_manifest(folder: Path) -> Manifest:
 def find_artifact_above(path: Path) -> Path | None:
     """Return the nearest parent folder with a manifest; None if no parent has one."""
     return next((parent for parent in path.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)
+
+
+@check_arguments
+def resolve_data_root(root: Path | str, fix: str) -> Path:
+    """Return the absolute path of a data root, which need not exist.
+
+    Raise UsageError with the advice `fix` if it is a file, an artifact, or in an artifact.
+    """
+    folder = Path(root).absolute()
+    if folder.is_file():
+        raise UsageError("expected a folder, got a file", folder, fix)
+    raise_if_artifact(folder, fix)
+    return folder
 
 
 def raise_if_artifact(root: Path, fix: str) -> None:
