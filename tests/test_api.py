@@ -180,6 +180,13 @@ def test_arguments_are_checked_by_type_before_any_work(demo_root: Path, tmp_path
     assert traced.token is not None and traced.token.position == 9
 
 
+def test_missing_and_unknown_arguments_are_named_with_their_function() -> None:
+    with pytest.raises(TypeError, match=r"^run\(\): missing a required argument: 'recipe'$"):
+        run()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^run\(\): got an unexpected keyword argument 'root'$"):
+        run("notes", root="data")  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
+from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed, resolve_row
 from pipeline_assets.corpus.formats.row_batches import open_row_reader
 from pipeline_assets.corpus.parallel_text import padding, token_cache
 from pipeline_assets.corpus.parallel_text.batches import Order
@@ -56,10 +56,8 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
         return len(self.source)
 
     def __getitem__(self, row: int) -> tuple[torch.Tensor, ...]:
-        number, size = operator.index(row), len(self)
-        if not -size <= number < size:
-            raise IndexError(f"row must be from {-size:,} to {size - 1:,}, got {number:,}")
-        return tuple(part[0] for part in _to_tensors(self.read(np.array([number])), torch.tensor([number % size])))
+        number = resolve_row(row, len(self))
+        return tuple(part[0] for part in _to_tensors(self.read(np.array([number])), torch.tensor([number])))
 
 
 def _to_tensors(arrays: tuple[NDArray[Any], ...], row_numbers: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -144,7 +142,13 @@ def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
 
     The losses of torch ignore -100. `tokens` and `documents` come from a batch of `loader`; the result is int64
     (batch, seq_len).
+
+    Raises:
+        ValueError: `tokens` and `documents` differ in shape or have no rows.
     """
+    if tokens.shape != documents.shape or tokens.ndim != 2:
+        shapes = f"{tuple(tokens.shape)} and {tuple(documents.shape)}"
+        raise ValueError(f"tokens and documents must both have the shape (batch, seq_len), got {shapes}")
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
     return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED_LABEL), (0, 1), value=_IGNORED_LABEL)
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import InputError
 
 B = TypeVar("B")
@@ -91,6 +92,7 @@ class RankLoader(Generic[B]):
         """Return the position after the last yielded batch, to resume there on any rank."""
         return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
+    @check_arguments
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume at a saved position; raise ValueError if it does not fit this loader."""
         if self._plan_inputs != (other := state.get("of")):

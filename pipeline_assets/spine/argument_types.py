@@ -32,7 +32,10 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{function.__qualname__}(): {error}") from None
         for name, value in bound.arguments.items():
             annotation = signature.parameters[name].annotation
             union = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)

@@ -96,18 +96,20 @@ def open_folder(folder: Path | str) -> OpenedArtifact:
     return OpenedArtifact(folder)
 
 
-def __getattr__(name: str) -> Any:
-    """Import `loader` and `labels`, which need torch, on their first use."""
-    if name in ("labels", "loader"):
-        try:
-            from pipeline_assets.corpus import batching
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            fix = "install it: python -m pip install -c constraints.txt torch"
-            raise ModuleNotFoundError(f"{name} needs torch; {fix}", name="torch") from None
-        return getattr(batching, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker that knows `__getattr__` accepts misspelled names
+
+    def __getattr__(name: str) -> Any:
+        """Import `loader` and `labels`, which need torch, on their first use."""
+        if name in ("labels", "loader"):
+            try:
+                from pipeline_assets.corpus import batching
+            except ModuleNotFoundError as error:
+                if error.name != "torch":
+                    raise
+                fix = "install it: python -m pip install -c constraints.txt torch"
+                raise ModuleNotFoundError(f"{name} needs torch; {fix}", name="torch") from None
+            return getattr(batching, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

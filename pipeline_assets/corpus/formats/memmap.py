@@ -91,7 +91,7 @@ class PackedSetMeta(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # equality of arrays has no single answer
 class PackedSet:
     """Open packed set; `packed[row]` is a view of the row's tokens, shape (seq_len,).
 
@@ -119,7 +119,7 @@ class PackedSet:
 
     def segments(self, row: int) -> list[Segment]:
         """Read the segments of a row, in order; InputError if the index is damaged."""
-        row = range(len(self))[row]
+        row = resolve_row(row, len(self))
         frames = self.meta.index_frames
         number = bisect.bisect_right(frames, row, key=lambda frame: frame.row) - 1
         lines, place = list[bytes](), 0
@@ -148,7 +148,7 @@ class PackedSet:
             lengths = np.array([segment.length for segment in self.segments(row)], np.int32)
             return np.stack([np.cumsum(lengths, dtype=np.int32) - lengths, lengths], axis=1)
         boundaries, offsets = self.stored_boundaries
-        row = range(len(self))[row]
+        row = resolve_row(row, len(self))
         return boundaries[offsets[row] : offsets[row + 1]]
 
     def document_numbers(self, row: int) -> NDArray[np.int32]:
@@ -172,6 +172,14 @@ class PackedSet:
             return b"".join(decompress(frame, ZSTD, path, _FIX)).splitlines()
 
         return read_frame_lines
+
+
+def resolve_row(row: int, rows: int) -> int:
+    """Return a row's number from 0, where -1 means the last row; IndexError if it is out of range."""
+    number = operator.index(row)
+    if not -rows <= number < rows:
+        raise IndexError(f"row must be from {-rows:,} to {rows - 1:,}, got {number:,}")
+    return number % rows
 
 
 def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:

@@ -91,8 +91,15 @@ def test_segments_are_found_in_any_frame(folder: Path) -> None:
     packed = open_packed(folder)
 
     assert [packed.segments(row) for row in (3, 0, 2, 1, -1)] == [SEGMENTS[row] for row in (3, 0, 2, 1, 3)]
-    with pytest.raises(IndexError):
-        packed.segments(4)
+    for row in (4, -5):
+        with pytest.raises(IndexError, match=f"^row must be from -4 to 3, got {row}$"):
+            packed.segments(row)
+
+
+def test_open_sets_are_compared_by_identity(folder: Path) -> None:
+    first, second = open_packed(folder), open_packed(folder)
+
+    assert first != second and len({first, second}) == 2
 
 
 def test_boundaries_and_the_document_of_each_token(folder: Path) -> None:

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.memmap import (
     open_packed,
 )
 from pipeline_assets.corpus.shards.mixture_order import rank_positions
-from pipeline_assets.spine.errors import InputError, RetryableError
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 batching = pytest.importorskip("pipeline_assets.corpus.batching")
@@ -233,6 +233,8 @@ def test_a_saved_state_continues_within_an_epoch_and_into_the_next(packed: Packe
     assert [[rows.tolist() for _, _, rows in loaders[2]] for _ in range(2)] == [whole[0][1:], whole[1]]
     with pytest.raises(ValueError, match="load a state that this loader saved"):
         batching.loader(packed.folder, 4, 8).load_state_dict(loaders[1].state_dict())
+    with pytest.raises(UsageError, match=r"^state: must be a Mapping, got None; correct it$"):
+        loaders[1].load_state_dict(None)
 
 
 def test_masks_and_labels_stay_within_a_document(packed: PackedSet) -> None:
@@ -247,6 +249,16 @@ def test_masks_and_labels_stay_within_a_document(packed: PackedSet) -> None:
             assert mask[row, position].nonzero().flatten().tolist() == visible
             has_next = position < 7 and documents[row, position] == documents[row, position + 1] >= 0
             assert labels[row, position] == (tokens[row, position + 1] if has_next else -100)
+
+
+def test_labels_refuse_arrays_of_different_batches(packed: PackedSet) -> None:
+    [(tokens, documents, rows)] = batching.loader(packed.folder, 21, 7)
+
+    for other, shape in ((documents[:1], "(1, 8)"), (documents[:, :3], "(21, 3)"), (rows, "(21,)")):
+        with pytest.raises(ValueError) as refused:
+            batching.labels(tokens, other)
+        what = "tokens and documents must both have the shape (batch, seq_len)"
+        assert str(refused.value) == f"{what}, got (21, 8) and {shape}"
 
 
 def test_torch_maps_the_file_without_conversion(packed: PackedSet) -> None:
