@@ -1,6 +1,6 @@
 """Benchmark of crash safety: `kill -9` or power loss before every disk operation.
 
-    python benchmarks/crashes.py                        # about five minutes
+    python benchmarks/crashes.py                        # about 90 minutes
     python benchmarks/crashes.py --only "split train"
 
 Prints the number of crash points and of survived crashes. The tests define the cases and what counts as survived:

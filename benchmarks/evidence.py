@@ -2,9 +2,9 @@
 
     make evidence                     # moves new results from build/evidence into benchmarks/evidence
 
-A matrix is a program that strikes corpusmill many times, and counts what broke. It calls `write_result`, which writes
-build/evidence/NAME.json. The page shows the files in benchmarks/evidence, which are kept in the repository, so that a
-new result replaces only the figures of its own matrix. A matrix without a file was not run.
+A matrix is a program that exposes corpusmill to many faults, and counts the failures. It calls `write_result`, which
+writes build/evidence/NAME.json. The page shows the files in benchmarks/evidence. These are kept in the repository, so
+that a new result replaces only the figures of its own matrix. A matrix without a file was not run.
 """
 
 import argparse
@@ -27,20 +27,22 @@ PAGE = PROJECT / "docs" / "evidence.md"
 KEYS = ("matrix", "command", "commit", "date", "machine", "seconds", "cases", "failures", "rows")
 _INTRODUCTION = """# Evidence
 
-Each matrix strikes corpusmill many times and counts the failures. `make evidence` writes this page from the results
-in `benchmarks/evidence`, so every figure has its machine and commit. The tests run seeded samples of the same cases.
-[Benchmarks](../benchmarks/README.md#robustness) explains the programs.
+Each matrix is a program that exposes corpusmill to many faults and counts the failures. `make evidence` writes this
+page from the results in `benchmarks/evidence`, with the machine and commit of each. The tests run seeded samples of the
+same cases. [Benchmarks](../benchmarks/README.md#robustness) explains the programs. Below, "an error" is one line that
+names the problem and the fix.
 """
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Description of a matrix: its strikes, its failures and its command."""
+    """Description of a matrix: its faults, its failures, its command and its columns."""
 
     title: str
-    strikes: str
+    fault: str
     failure: str
     command: str
+    columns: str = ""  # explains the columns of its table; empty if they need no words
 
 
 MATRICES = {
@@ -49,6 +51,7 @@ MATRICES = {
         "`kill -9` before each operation on the disk",
         "a damaged artifact, other bytes after the next run, or a leftover",
         "python benchmarks/crashes.py",
+        "`points` are the disk operations of a build without a kill; fewer `kills` than `points` are a seeded sample.",
     ),
     "power_losses": Matrix(
         "Power losses",
@@ -59,26 +62,30 @@ MATRICES = {
     "flips": Matrix(
         "Flipped bits",
         "a bit in the input of a build, or in the leftovers of a killed one",
-        "another digest without a message",
+        "a wrong digest without an error",
         "python benchmarks/flips.py --flips 1000",
     ),
     "forged": Matrix(
         "Forged manifests",
         "a changed value in the identity of a manifest, with digests that fit again",
-        "`verify --upstream` calls the artifacts that were built from it intact",
+        "`verify --upstream` finds no fault in an artifact that was built from it",
         "python benchmarks/forged.py",
+        "A user is an artifact that was built from the forged one.",
     ),
     "faults": Matrix(
         "Hub faults",
         "each fault of a hub or a network, wherever bytes are read",
-        "neither the same bytes nor one line, or no recovery; no hub has the hash of a row group: unnoticed",
+        "neither the same bytes nor an error, or an error after the fault has passed; `unnoticed` cases do not count",
         "python benchmarks/faults.py",
+        "`unnoticed` are wrong bytes of the right length in a part of a file. Hubs have hashes of whole files only.",
     ),
     "swarm": Matrix(
         "Swarm",
         "seeded workloads of all systems, with one to three faults of disk, clock, process or hub in one command",
-        "neither the bytes of a fault-free run nor one line, or no repair by the next run",
+        "neither the bytes of a run without faults nor an error, or no repair by the next run",
         "make soak",
+        "`armed` are workloads with the fault; in `fired` of them it met an operation. A workload is `equal` if all\n"
+        "commands succeed with the bytes of a run without faults, and `refused` if one ends with an error.",
     ),
     "rebuilds": Matrix(
         "Rebuilds",
@@ -95,8 +102,9 @@ MATRICES = {
     "fuzz_root": Matrix(
         "Fuzzed data roots",
         "damaged small files of a data root, and commands over it",
-        "neither a clean end nor one line",
+        "neither a clean exit nor an error",
         "python benchmarks/fuzz.py --root DATA",
+        "`refusals` are commands with another exit status than 0, `causes` are different failures.",
     ),
     "compared": Matrix(
         "Faults on corpusmill and two libraries",
@@ -107,8 +115,9 @@ MATRICES = {
     "mutants": Matrix(
         "Mutants",
         "small seeded changes of the sources",
-        "none of the nearest tests notices the change; some changes are equivalent to the original",
+        "none of the nearest tests fails; some changes have no effect that a test could notice",
         "make mutants",
+        "A mutant is `killed` by the first test that fails, and `undecided` if its tests exceed the limit of time.",
     ),
 }
 
@@ -126,8 +135,8 @@ def write_result(
 
     Args:
         matrix: A key of `MATRICES`.
-        cases: Strikes that were made.
-        failures: Strikes after which the promise was broken.
+        cases: Number of cases, each with one fault or more.
+        failures: Number of cases that count as a failure.
         rows: Rows of the table in the page; all have the same keys, which are its columns.
         seconds: Wall-clock time of the run.
         command: Command as typed; by default the command line of this process, without the folders of absolute paths.
@@ -178,12 +187,12 @@ def read_results(folder: Path) -> dict[str, dict[str, Any]]:
 
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Format the page: a row per matrix, then the table of each that was run."""
-    lines = [_INTRODUCTION, "| matrix | strikes | a failure is | cases | failures | commit |", "|---" * 6 + "|"]
+    lines = [_INTRODUCTION, "| matrix | faults | counts as a failure | cases | failures | commit |", "|---" * 6 + "|"]
     for name, matrix in MATRICES.items():
         result = results.get(name)
         figures = f"{result['cases']:,} | {result['failures']:,} | {result['commit']}" if result else "not run | – | –"
         title = f"[{matrix.title}](#{matrix.title.lower().replace(' ', '-')})" if result else matrix.title
-        lines.append(f"| {title} | {matrix.strikes} | {matrix.failure} | {figures} |")
+        lines.append(f"| {title} | {matrix.fault} | {matrix.failure} | {figures} |")
     for name, matrix in MATRICES.items():
         if name in results:
             lines += ["", *section(matrix, results[name])]
@@ -197,6 +206,7 @@ def section(matrix: Matrix, result: Mapping[str, Any]) -> list[str]:
         f"## {matrix.title}",
         "",
         f"`{result['command']}` at {result['commit']}, {result['date']}, {minutes} min, on {result['machine']}.",
+        *filter(None, [matrix.columns]),
     ]
     return [*lines, "", *table(result["rows"])] if result["rows"] else lines
 
