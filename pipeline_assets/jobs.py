@@ -173,9 +173,9 @@ def verify_sample(
 ) -> Iterator[Event]:
     """Verify a sample of the sealed files of a recipe and its versions.
 
-    Yield a check result for each asset with artifacts to read. Stale artifacts are not read, nor those that a removal
-    of old versions takes away meanwhile. If a file is missing or differs from its manifest, raise InputError after all
-    checks; if there is none, raise the first error of an artifact that could not be verified.
+    Yield a check result for each asset with artifacts to read. Artifacts that are stale, or that a removal of
+    old versions deletes during the run, are not read. If a file is missing or differs from its manifest, raise
+    InputError after all checks; otherwise, raise the first error of an artifact that could not be verified.
     """
     share = FileSample.parse(sample, scheduled_time(context, timezone).date().isoformat())
     findings, errors = list[Finding](), list[RetryableError]()

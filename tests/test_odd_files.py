@@ -203,7 +203,7 @@ def test_a_file_whose_name_is_not_utf8_is_named_with_escapes(corpusmill: Corpusm
     result = corpusmill("verify", folder)
 
     assert result.returncode == 1
-    assert "stranger\\udcff: the manifest doesn't name this file" in result.stdout
+    assert "stranger\\udcff: the manifest does not list this file" in result.stdout
 
 
 def test_a_sample_of_random_damage_ends_clean_or_in_one_line(root: Path, tmp_path: Path) -> None:

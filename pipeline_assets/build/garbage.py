@@ -100,7 +100,7 @@ class Survey:
         requested = {root / target.folder: target for recipe in recipes for target in recipe.targets()}
         read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
         self._protected = {*requested, *(root / target.folder for target in read)}
-        paths = (getattr(target.external_inputs, "path", None) for target in requested.values())  # of files or folders
+        paths = (getattr(target.external_inputs, "path", None) for target in requested.values())  # input files, folders
         self._protected |= {root / os.path.relpath(root / path, root) for path in paths if path is not None}
         self._building_digests = set[str]()  # digests and file hashes of the inputs of unfinished builds
         self._hidden: dict[Path, Path] = {}  # leftovers that removals made, by the folder of the artifact

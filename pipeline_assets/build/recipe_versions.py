@@ -68,7 +68,7 @@ def find_or_write_version(
     if versions:  # the newest one may be incomplete, as after a failure: its build links files of the one before
         newest = versions[-1]
         previous = earlier_version(recipe_name, newest.stem.rpartition("_")[2], root)
-        if path < newest:  # as when a run of last week is repeated, which sees today's heads
+        if path < newest:  # a repeated run of an earlier week sees today's heads
             logger.warning("%s is not written, because %s has a later date", path, newest.name)
             return RecipeVersion(newest, previous)
     pinned, heads, head_errors = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()

@@ -153,7 +153,7 @@ def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
         try:
             if entry.lock_path is None:
                 with contextlib.ExitStack() as locks:
-                    for path in entry.folder.glob(".*.lock"):  # of rebuilds that run
+                    for path in entry.folder.glob(".*.lock"):  # held by running rebuilds
                         locks.enter_context(locked(locked_path(path)))
                     durable.remove(entry.folder)
                 continue

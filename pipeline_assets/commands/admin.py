@@ -211,7 +211,7 @@ def init(
         for file in matching_names(folder, patterns) if len(input) > 1 else ():
             reader = readers.setdefault(os.path.realpath(folder / file), pattern)
             if reader != pattern and not is_excluded(file, exclude):
-                raise UsageError(f"the file {file} is also in {reader}", pattern, "pass each file in one --input")
+                raise UsageError(f"the file {file} is also in {reader}", pattern, "pass each file in only one --input")
         for message in messages:
             terminal.echo(to_one_line(f"{folder}: {message}"), err=True)
     folders = to_one_line(", ".join(input)) if len(input) < 3 else f"{len(input)} folders"

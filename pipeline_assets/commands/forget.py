@@ -96,7 +96,7 @@ def _check_options(
 ) -> None:
     """Raise UsageError if options exclude each other or a needed option is missing."""
     if published_repo is not None and (cleans or has_rows):
-        raise UsageError("excludes --clean and all options of rows", "--published", "add the rows first")
+        raise UsageError("excludes --clean and options that select rows", "--published", "add the rows first")
     if cleans and has_rows:
         raise UsageError("excludes --ids, --source, --url and --text", "--clean", "add the rows first")
     if not has_rows and (reason is not None or (applies and not cleans and published_repo is None)):

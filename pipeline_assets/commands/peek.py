@@ -91,7 +91,7 @@ def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]
         yield from _markup_lines(text[span.start : body.start], colour)
         yield from (((_LOSS_MARK + line, "green"),) if counts else (_MARGIN, line) for line in lines)
         yield from _markup_lines(text[body.stop : span.stop], colour)
-    yield from _markup_lines(text[span.stop :], colour)  # of a chat template, after the last body
+    yield from _markup_lines(text[span.stop :], colour)  # a chat template may write more after the last body
 
 
 def _markup_lines(text: str, colour: str) -> Iterator[terminal.Line]:

@@ -235,7 +235,7 @@ def process(
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, options)
     build_recipe(recipe, path, run, strict=options.strict)
     for target in recipe.targets():
-        if target.kind.after_build is not None:  # of artifacts that were pulled, or whose figures were removed
+        if target.kind.after_build is not None:  # pulled artifacts, for example, lack these figures
             target.kind.after_build(open_artifact(run.root / target.folder))
     _write_statistics(log_file, mixture_statistics(run.root / "stage2" / recipe.name))
 

@@ -167,7 +167,7 @@ def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> It
         is_in_member = any(top == member or top.startswith(f".{member}.") for member in members)
         if name in named or stat.S_ISDIR(mode) or is_in_member:
             continue
-        yield Damage(name, "the manifest doesn't name this file" if stat.S_ISREG(mode) else _file_type_error(mode))
+        yield Damage(name, "the manifest does not list this file" if stat.S_ISREG(mode) else _file_type_error(mode))
 
 
 def _scan_sizes(folder: Path, manifest: Manifest, label_names: LabelNames | None) -> Iterator[StoredFile | Damage]:

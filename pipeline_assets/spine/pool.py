@@ -100,8 +100,8 @@ class Pool(Generic[S]):
                 return receipt
             row = self._find_poison_row(shard, poison_rows, staging)
             if row in poison_rows or not shard.rows:
-                fix = "read its last lines in the log, or give the machine more memory"
-                raise RetryableError("the worker crashes on any rows", shard.name, fix)
+                fix = "read the worker's last lines in the log, or give the machine more memory"
+                raise RetryableError("the worker crashes whatever rows it gets", shard.name, fix)
             logger.warning("shard %s: row %d crashes its worker; retrying without it", shard.name, row)
             poison_rows |= {row}
         what = f"more than {_MAX_POISON_ROWS} rows crash their worker"

@@ -76,7 +76,7 @@ def read_and_check(verification: Verification) -> None:
 
 
 def _is_unchanged(verification: Verification, artifact: Artifact) -> bool:
-    """Check whether manifest and damage are still those that the verification found."""
+    """Check whether an artifact still has the manifest and damage that were found."""
     with pin_folder(artifact.folder) as folder:
         try:
             current = read_manifest(folder.stable_path)

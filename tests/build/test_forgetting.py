@@ -270,7 +270,7 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
 
     assert "--reason: missing" in refusal(url=["a.org"], apply=True)
     assert "--clean: excludes --ids" in refusal(url=["a.org"], clean=True)
-    assert "--published: excludes --clean and all options of rows" in refusal(url=["a.org"], published="me/pools")
+    assert "--published: excludes --clean and options that select rows" in refusal(url=["a.org"], published="me/pools")
     assert "me/pools/: not a dataset name" in refusal(published="me/pools/")
     assert "hubs do not allow this repo name" in refusal(published="me/a--b")
     assert "the removal list is empty" in refusal(published="me/pools")

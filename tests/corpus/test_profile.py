@@ -76,7 +76,7 @@ texts = st.lists(st.tuples(st.sampled_from([WEB, WIKI]), st.text(st.characters(e
 
 @settings(max_examples=30)
 @given(texts, st.integers(0, 8))
-def test_profiles_of_parts_add_up_to_that_of_the_whole(
+def test_profiles_of_parts_add_up_to_the_profile_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory, documents: list[tuple[DocumentGroup, str]], cut: int
 ) -> None:
     folder = tmp_path_factory.mktemp("parts")

@@ -26,7 +26,7 @@ def test_init_refuses_inputs_that_share_a_file(corpusmill: Corpusmill, tmp_path:
 
     refusal = refused(corpusmill("init", "twice", *inputs, "--data", "data", cwd=tmp_path))
 
-    assert refusal == "in/sub: the file a.txt is also in in; pass each file in one --input"
+    assert refusal == "in/sub: the file a.txt is also in in; pass each file in only one --input"
     assert not (tmp_path / "data").exists()
 
 

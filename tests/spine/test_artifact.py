@@ -113,7 +113,7 @@ def test_files_missing_in_the_manifest_are_found_in_order_of_name(folder: Path) 
     for name in paths:
         (folder / name).write_text("")
 
-    assert find_damages(folder) == [Damage(name, "the manifest doesn't name this file") for name in sorted(paths)]
+    assert find_damages(folder) == [Damage(name, "the manifest does not list this file") for name in sorted(paths)]
 
 
 def test_edited_manifest_is_refused(folder: Path) -> None:

@@ -54,7 +54,8 @@ def test_row_that_ends_its_worker_by_exit_is_rejected(building: StagingDir, capl
 @pytest.mark.parametrize("shard", [Words("w", ()), Words("w", ("one",)), Words("w", ("one", "two", "three"))])
 def test_worker_that_dies_on_any_rows_stops_the_build(building: StagingDir, shard: Words) -> None:
     assert refusal(lambda: run(die_always, building, ONE, [shard])) == (
-        "w: the worker crashes on any rows; read its last lines in the log, or give the machine more memory"
+        "w: the worker crashes whatever rows it gets; read the worker's last lines in the log, "
+        "or give the machine more memory"
     )
     assert children() == []
 

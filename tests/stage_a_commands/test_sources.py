@@ -99,7 +99,7 @@ def test_recipe_with_any_file_name_is_stored_by_its_name(corpusmill: Corpusmill,
     assert "`name` is folded to lower case: My_Sources becomes my_sources" in done.stderr
     assert (tmp_path / "out/recipes/my_sources.yaml").read_bytes() == (tmp_path / "Any Name.yml").read_bytes()
     listed = corpusmill("recipes", "--data", "out", cwd=tmp_path)
-    assert "my_sources" in listed.stdout and "can't be read" not in listed.stdout
+    assert "my_sources" in listed.stdout and "cannot be read" not in listed.stdout
     (tmp_path / "out/recipes/my_sources.yaml").rename(tmp_path / "out/recipes/others.yaml")
     by_name = corpusmill("plan", "others", "--data", "out", cwd=tmp_path)
     assert by_name.returncode == 2 and "the file name is others, but `name` is My_Sources" in by_name.stderr

@@ -165,7 +165,7 @@ def test_links_pipes_and_unlisted_files_in_a_sealed_folder_are_findings(chain_ro
         "tokens.bin": "expected a plain file, got a link",
         "pipe": "expected a plain file, got a device, pipe or socket",
         "link": "expected a plain file, got a link",
-        "stranger": "the manifest doesn't name this file",
+        "stranger": "the manifest does not list this file",
     }
     with pytest.raises(InputError, match="expected a plain file, got a link"):
         open_artifact(folder)

@@ -78,7 +78,7 @@ def _row_values(rows: pa.Table) -> Iterator[tuple[str, str, int]]:
     if "source_revision" in rows.schema.names:  # rows are conversations
         named = zip(rows["dataset"].to_pylist(), rows["source_revision"].to_pylist(), sizes, strict=True)
         yield from (("dataset", f"{name}\n{commit or ''}", size) for name, commit, size in named if name)
-    for licence in {"license_tag", "meta_license"} & {*rows.schema.names}:  # of Documents, of conversations
+    for licence in {"license_tag", "meta_license"} & {*rows.schema.names}:  # columns of Documents and of conversations
         tags = map(tag_or_unknown, rows[licence].to_pylist())
         yield from (("licence", tag, size) for tag, size in zip(tags, sizes, strict=True))
     if "meta" in rows.schema.names:  # rows are Documents

@@ -28,8 +28,9 @@ from jinja2.visitor import NodeTransformer
 from pipeline_assets.spine.errors import InputError
 
 _MAX_SOURCE_CHARACTERS = 1 << 20  # the longest published templates have 30,000
-_MAX_STEPS, _STEPS_PER_PART = 50_000, 100  # of loops, macros, filters, tests; more for each value of the row
-_MAX_SECONDS, _MAX_BYTES = 20.0, 1 << 28  # of a row: time of the thread, so that a stopped process loses none; memory
+_MAX_STEPS, _STEPS_PER_PART = 50_000, 100  # loops, macros, filters and tests; more for each value of the row
+_MAX_SECONDS = 20.0  # CPU time of a row, because a stopped process spends none
+_MAX_BYTES = 1 << 28  # memory of a row
 # Filters that choose at random, print addresses, or take more than linear time.
 _REMOVED_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmlattr", "groupby")
 
@@ -171,7 +172,7 @@ def _count_parts(value: Any, limit: int) -> int:
 
 
 def _limit_error(limit: str) -> InputError:
-    return InputError(f"needs more than {limit} for one row", "chat template", "use another")
+    return InputError(f"needs more than {limit} for one row", "chat template", "use another template")
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ def _read_file(
     for number, (position, row) in enumerate(_read_rows(file, recipe)):
         if isinstance(row, Fault):
             reason = f"{row.reason}{row.detail and f': {row.detail}'}"
-            what = f"{format_row_position(file.name, position, file)} can't be read ({reason})"
+            what = f"{format_row_position(file.name, position, file)} cannot be read ({reason})"
             raise InputError(what, file.path, "correct the row, because no item may be missing")
         first_row = first_row or row
         missing -= {name for name in missing if find_column(row, name) is not None}

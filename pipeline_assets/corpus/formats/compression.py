@@ -90,7 +90,7 @@ def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterato
         if "memory" in str(error).lower():  # zstd and xz refuse a window beyond their limit of memory
             fix = "decompress the file, such as by zstd -d --long=31 or xz -d, and read the result"
             raise InputError(f"the {codec.name} stream needs more than 128 MiB of memory", where, fix) from None
-        if "dictionary mismatch" in str(error).lower():  # of the frame's header, in which a bit may have flipped, too
+        if "dictionary mismatch" in str(error).lower():  # the id in the frame's header may also have a flipped bit
             what = f"the {codec.name} stream is damaged or needs its dictionary (zstd -d -D DICTIONARY reads it)"
             raise InputError(what, where, fix) from None
         raise InputError(f"the {codec.name} stream is damaged ({error})", where, fix) from None

@@ -28,7 +28,7 @@ def write_seed_prompts(path: Path, seed_sets: Sequence[tuple[str, Sequence[Sourc
     prompt; if it is a list of messages, or the JSON text of a list, its first user message is a prompt. Unreadable rows
     and other values are skipped. Raise `InputError` if a set adds no new prompt.
     """
-    path.unlink(missing_ok=True)  # of an interrupted build
+    path.unlink(missing_ok=True)  # left by an interrupted build
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = OFF")  # a journal of an interrupted build would be applied to this file
         database.execute("CREATE TABLE prompts (sha256 TEXT PRIMARY KEY, prompt TEXT) WITHOUT ROWID")

@@ -70,7 +70,7 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     epochs = _format_decimal(Fraction(needed, source.tokens), 3, rounds_up=True)
     cap = recipe.max_epochs.sources.get(source.name, recipe.max_epochs.every_source)
     texts = source.rejected + len(source.lengths)
-    rejected = f" ({source.rejected:,} of its {texts:,} texts can't be encoded)" if source.rejected else ""
+    rejected = f" ({source.rejected:,} of its {texts:,} texts cannot be encoded)" if source.rejected else ""
     what = (
         f"{rows} {needed:,} tokens of {source.name}, which has {source.tokens:,}{rejected}: "
         f"{epochs} epochs, but its max_epochs is {cap}"

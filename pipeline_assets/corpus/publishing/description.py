@@ -106,7 +106,7 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
     """Return facts by property, from the manifests of an artifact and of its inputs."""
     steps = [artifact.manifest for artifact in text_artifacts(chain)]
     manifest, counts = steps[0], steps[0].identity.counts
-    only = manifest.identity.recipe.get("source")  # of an artifact with the rows of one source
+    only = manifest.identity.recipe.get("source")  # set if the artifact has the rows of one source
     sources = [step for step in steps if step.kind.rpartition("/")[2] in _SOURCE_KINDS]
     others = {step.identity.recipe.get("source") for step in sources} - {only} if only else set()
     steps, sources = (

@@ -96,7 +96,7 @@ class RepoSearch:
             for row in values:
                 found |= self.removals.matching_hashes(row)
             return found
-        except RetryableError:  # of this machine's disk
+        except RetryableError:  # this machine's disk failed
             raise
         except (InputError, ValueError, LookupError, TypeError):
             return found or None

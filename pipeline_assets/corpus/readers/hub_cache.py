@@ -76,7 +76,7 @@ def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
     for other in folder.glob(f"{start}-{stop}.*{_PARTIAL_SUFFIX}"):
         if other == partial:
             durable.remove_abandoned(folder)
-            durable.take_over(partial)  # of another user, who shares the cache
+            durable.take_over(partial)  # it may belong to another user of a shared cache
         else:
             durable.remove(other)
     return partial

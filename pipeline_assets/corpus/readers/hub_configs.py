@@ -76,7 +76,7 @@ def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
     try:
         metadata = parse_yaml(parts[1])
     except ValueError as error:
-        raise InputError(f"the card's YAML can't be read ({one_line(error)})", where, _FIX) from None
+        raise InputError(f"the card's YAML cannot be read ({one_line(error)})", where, _FIX) from None
     return metadata if isinstance(metadata, dict) else {}
 
 

@@ -46,7 +46,7 @@ def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[
             raise UsageError(f"column `{column}` not found; the columns are {', '.join(schema.names)}", where, fix)
     groups = list_row_groups(metadata, file, recipe.columns.text)
     if any(group.rows and not group.text_bytes for group in groups):
-        what = f"column `{recipe.columns.text}` has lists or objects, expected text"  # whose size no footer states
+        what = f"column `{recipe.columns.text}` has lists or objects, expected text"  # footers state no size for those
         raise UsageError(what, where, column_fix("text"))
     return Tail(spans, len(groups), tuple(schema.names)), groups
 

@@ -171,7 +171,7 @@ class HarmonyEncoder(Tokenizer):
         after, result_bytes = resident_bytes(), sum(ids.nbytes for ids in runs)
         is_known = before and after  # else this system cannot measure the memory of a process
         growth = max(after - before - result_bytes, 0) if is_known else _CACHE_GROWTH_FACTOR * sum(map(len, texts))
-        self._grown_bytes += growth  # of the caches: of all memory except the result's
+        self._grown_bytes += growth  # the caches grow by all new memory but the result's
         return runs
 
 

@@ -129,7 +129,7 @@ def test_missing_parquet_column_is_refused_with_the_existing_columns(tmp_path: P
         ),
         (
             '{"id": "a", "text": "x"}\n[1]\n',
-            "InputError: {folder}/quiz.jsonl: line 2 (byte 25) can't be read (wrong_type: the line is list); "
+            "InputError: {folder}/quiz.jsonl: line 2 (byte 25) cannot be read (wrong_type: the line is list); "
             "correct the row, because no item may be missing",
         ),
         ("", "InputError: evaluation set quiz: no items found; correct its files or columns"),

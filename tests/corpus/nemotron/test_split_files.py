@@ -152,7 +152,7 @@ def test_patterns_of_a_recipe_without_a_file_are_to_be_corrected_there() -> None
             MISSING_FILE,
             f"split 'low' of the card: no JSON lines or Parquet file matches data/gone.jsonl; {CARD_FIX}",
         ),
-        (MATH, "---\nconfigs: [\n---\n", "the card's YAML can't be read"),
+        (MATH, "---\nconfigs: [\n---\n", "the card's YAML cannot be read"),
     ],
 )
 def test_files_and_cards_without_clear_splits_are_refused_in_one_line(files: list[str], card: str, line: str) -> None:

@@ -44,7 +44,7 @@ def test_empty_text_files_are_rejects_that_do_not_count_as_bad(normalized: Norma
     assert [reject["file"] for reject in read_rejects(artifact)] == ["b.md", "c.txt.gz"]
 
 
-def test_files_of_nul_alone_and_empty_texts_of_rows_count_as_bad(normalized: Normalized) -> None:
+def test_files_of_only_nul_characters_and_rows_with_empty_texts_count_as_rejected(normalized: Normalized) -> None:
     files = {"a.txt": "Text.", "b.txt": "", "c.txt": "\0", "d.jsonl": lines({"text": ""})}
 
     with pytest.raises(InputError, match=r"^.*: 2 of 4 rows are rejected \(2 empty_text\), .* c.txt .* d.jsonl"):

@@ -85,7 +85,7 @@ def test_a_single_source_gets_no_weight_advice_and_its_rejects_are_counted(folde
     changes = {"weights": {"a": "1"}, "num_seqs": 6, "max_epochs": "1.0"}
 
     assert refusal(lambda: pack_documents(folder, documents, 4, **changes), UsageError) == (
-        "pack.num_seqs: 6 rows need 48 tokens of a, which has 45 (2 of its 11 texts can't be encoded): "
+        "pack.num_seqs: 6 rows need 48 tokens of a, which has 45 (2 of its 11 texts cannot be encoded): "
         "1.067 epochs, but its max_epochs is 1.0; request at most 5 rows, or raise its max_epochs"
     )
 

@@ -163,7 +163,7 @@ def test_max_length_may_equal_the_limit_of_the_model(model: Path) -> None:
 
 
 def test_a_tokenizer_must_not_have_more_tokens_than_the_model(tmp_path: Path) -> None:
-    """263: the bytes, and the control tokens."""
+    """The tokenizer has 263 tokens: 256 bytes and 7 control tokens."""
     for tokens in (263, 262):
         (tmp_path / f"{tokens}").mkdir()
         save_tokenizer(save_model("Llama", tmp_path / f"{tokens}", vocab_size=tokens))

@@ -73,7 +73,7 @@ def test_every_damage_of_a_corpus_is_a_difference(copy: Path) -> None:
 
     assert (missing.corpus, missing.file, missing.reason) == ("a", "shard_00001.npy", "the file is missing")
     assert (edited.file, edited.reason.partition(" is ")[0]) == ("documents.parquet", "sha256")
-    assert (added.file, added.reason) == ("shard_99999.npy", "the manifest doesn't name this file")
+    assert (added.file, added.reason) == ("shard_99999.npy", "the manifest does not list this file")
 
 
 def test_an_edited_manifest_or_a_missing_corpus_hides_no_difference_of_another(copy: Path, tmp_path: Path) -> None:

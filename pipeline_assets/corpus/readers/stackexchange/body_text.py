@@ -172,7 +172,7 @@ class _PostLayout:
             return
         text = "".join(self._line).strip(" \n")
         self._line.clear()
-        if text and (not text.isprintable() or "  " in text):  # a line break isn't printable
+        if text and (not text.isprintable() or "  " in text):  # a line break is not printable
             text = _WHITE_RUN.sub(lambda run: "\n" if "\n" in run[0] else " ", text)
             text = text.lstrip(" \n").removeprefix(_CELL) if text.strip(f" \n{_CELL}") else ""
             text = _WORD_SUP.sub("^", text).replace(_SUP, "")
