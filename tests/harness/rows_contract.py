@@ -19,6 +19,7 @@ def check_contract(store: RowStore, is_source_text: Callable[[str, AnySourceRow]
     """Check the contract; `is_source_text` compares a text with its source row."""
     contents = list(store)
     assert len(store) > 0, "the contract needs rows"
+    assert repr(store) == f"<{type(store).__name__} of {store.artifact.folder}>"
     assert len(contents) == (0 if store.mixes_documents else len(store))
     for number in range(min(len(store), _MAX_ROWS)):
         row = store.row_at(number)

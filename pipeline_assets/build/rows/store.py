@@ -38,6 +38,9 @@ class RowStore(ABC):
         self.artifact, self.lineage = artifact, lineage
         self._listings: dict[str, SourceListing] = {}
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.artifact.folder}>"
+
     def open_upstream(self, digest: str) -> Artifact:
         """Open an upstream artifact by its digest, preferably one of the same recipe.
 
