@@ -11,6 +11,7 @@ from materialized import QUIET
 
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.spine.errors import UsageError
+from resources.store import Store
 
 ROW_COUNT = dg.AssetKey("row_count")
 
@@ -64,6 +65,32 @@ def test_a_run_of_the_job_requests_the_asset_that_depends_on_it(
     after = dg.evaluate_automation_conditions(defs, instance, cursor=before.cursor)
 
     assert (before.get_num_requested(ROW_COUNT), after.get_num_requested(ROW_COUNT)) == (0, 1)
+
+
+def test_an_asset_of_the_project_may_write_the_files_of_a_source(tmp_path: Path) -> None:
+    write_notes(tmp_path)
+    rows = tmp_path / "in" / "rows.jsonl"
+    content, raw = rows.read_bytes(), dg.AssetKey(["stage_a", "notes", "raw"])
+    rows.unlink()
+
+    @dg.asset
+    def crawl() -> None:
+        rows.write_bytes(content)
+
+    own = build_definitions(tmp_path)
+    assets = dg.map_asset_specs(
+        lambda spec: spec.merge_attributes(deps=[crawl]) if spec.key == raw else spec, own.assets or []
+    )
+    result = dg.materialize(
+        [crawl, *assets],
+        selection=dg.AssetSelection.assets(raw).upstream(),
+        partition_key="notes",
+        resources={**(own.resources or {}), "store": Store(workers=0)},
+        run_config=QUIET,
+    )
+
+    built = [event.asset_key for event in result.get_asset_materialization_events()]
+    assert built == [crawl.key, raw]
 
 
 def test_a_data_root_may_be_a_relative_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
