@@ -65,7 +65,7 @@ def dagster_name(name: str) -> str:
 
 
 def is_recipe_asset(key: dg.AssetKey) -> bool:
-    """Check whether an asset belongs to a recipe, not to another project in the instance."""
+    """Check whether an asset belongs to a recipe, not to another Dagster project."""
     return len(key.path) > 2 and key.path[0] in SYSTEMS.pages
 
 

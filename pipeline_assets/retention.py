@@ -47,7 +47,7 @@ def retention_sensor() -> dg.SensorDefinition:
 
 
 def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, cutoff: datetime) -> int:
-    """Delete runs of recipes that were created and ended before `cutoff`; return their number.
+    """Delete runs of recipes that ended before `cutoff`; return their number.
 
     Runs whose results the UI shows are kept. Deletion stops after 30 seconds.
     """
@@ -78,7 +78,7 @@ def _read_runs(instance: dg.DagsterInstance, filters: dg.RunsFilter) -> Iterator
 
 
 def _is_recipe_run(run: dg.DagsterRun) -> bool:
-    """Check whether a run is of a recipe's job, or only of assets and checks of recipes."""
+    """Check whether a run executes a recipe's job, or only assets and checks of recipes."""
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     return RECIPE_TAG in run.tags or (run.job_name == ASSET_JOB and bool(keys) and all(map(is_recipe_asset, keys)))
 

@@ -57,7 +57,7 @@ class OpenedArtifact:
 
     @property
     def rows(self) -> RowStore:
-        """Store of the artifact's rows: `len(rows)`, `rows.row_at(0)`, `rows.find("an id")`."""
+        """Store of the rows, with `len(rows)`, `rows.row_at(0)` and `rows.find("an id")`."""
         with self._open_rows() as rows:
             return rows
 

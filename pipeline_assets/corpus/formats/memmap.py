@@ -175,7 +175,10 @@ class PackedSet:
 
 
 def resolve_row(row: int, rows: int) -> int:
-    """Return a row's number from 0, where -1 means the last row; IndexError if it is out of range."""
+    """Return a row's number from 0; -1 means the last row.
+
+    Raise IndexError if it is out of range.
+    """
     number = operator.index(row)
     if not -rows <= number < rows:
         raise IndexError(f"row must be from {-rows:,} to {rows - 1:,}, got {number:,}")
