@@ -78,7 +78,7 @@ def _read_runs(instance: dg.DagsterInstance, filters: dg.RunsFilter) -> Iterator
 
 
 def _is_recipe_run(run: dg.DagsterRun) -> bool:
-    """Check whether a run executes a recipe's job, or only assets and checks of recipes."""
+    """Check whether a run executes a recipe's job, or only recipes' assets and checks."""
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     return RECIPE_TAG in run.tags or (run.job_name == ASSET_JOB and bool(keys) and all(map(is_recipe_asset, keys)))
 

@@ -1,4 +1,4 @@
-"""Old runs of recipes are deleted, with events and logs; results in the UI are kept."""
+"""Old runs of recipes are deleted with events and logs; shown results are kept."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
