@@ -13,8 +13,8 @@ from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
-# `noframes` includes each `noscript`, see `_NOSCRIPT`. Browsers with media elements don't show the text within them. A
-# script shows a hidden page after loading.
+# `noframes` includes each `noscript`, see `_NOSCRIPT`. Browsers do not show the text within media elements that they
+# can play. A hidden page is shown by a script after loading.
 _REMOVED_ELEMENTS = (
     "script, style, noframes, noembed, template, iframe, object, svg, canvas, audio, video, nav, footer, aside, "
     "button, select, datalist, textarea, [role=navigation], [role=contentinfo], [hidden]:not(html, body)"
@@ -123,7 +123,10 @@ def _is_too_deep(page: str) -> bool:
 
 
 def _unwrap_only_child(parent: "LexborNode", names: Collection[str]) -> None:
-    """Unwrap an element of these names, and those within it, if it is all of its parent."""
+    """Unwrap an element that is all of its parent, and then the element within it.
+
+    Only elements with one of `names` are unwrapped.
+    """
     while not parent.text(deep=False).strip():
         elements = [*itertools.islice(parent.iter(), 2)]
         if len(elements) != 1 or elements[0].tag not in names:
