@@ -50,7 +50,7 @@ def test_hub_files_and_row_groups_are_compared(ingest: Ingest) -> None:
     assert comparison.changes["files_read"] == [
         f"maker/pages:a.parquet: {digests[0][0]}{groups} → none",
         f"maker/pages:b.parquet: {digests[0][1]}, 10 rows of group 0 → "
-        f"{digests[1][0]}, 10 rows of group 0, 1 rows of group 1",
+        f"{digests[1][0]}, 10 rows of group 0, 1 row of group 1",
         f"maker/pages:c.parquet: none → {digests[1][1]}{groups}",
     ]
     assert comparison.changes["recipe"] == [
