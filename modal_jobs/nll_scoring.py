@@ -23,6 +23,7 @@ from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
 from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings
 from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.shipped import shipped_path
 
 try:
@@ -167,7 +168,8 @@ def parse_batch_size(variables: Mapping[str, str]) -> str:
     if rows >= MIN_BATCH_TOKENS:
         return str(rows)
     tokens = max(rows * numbers["MAX_LENGTH"], MIN_BATCH_TOKENS)
-    print(f"BATCH_SIZE={rows}: {rows} rows of {numbers['MAX_LENGTH']:,} tokens, so --batch-tokens {tokens}", flush=True)
+    batch = f"{pluralize(rows, 'row')} of {numbers['MAX_LENGTH']:,} tokens"
+    print(f"BATCH_SIZE={rows}: {batch}, so --batch-tokens {tokens}", flush=True)
     return str(tokens)
 
 

@@ -142,7 +142,7 @@ def test_modal_run_scores_the_pool_in_the_environment(
     [
         ({"BATCH_SIZE": "8"}, "8192", "BATCH_SIZE=8: 8 rows of 1,024 tokens, so --batch-tokens 8192"),
         ({"BATCH_SIZE": "511", "MAX_LENGTH": "2"}, "1022", "BATCH_SIZE=511: 511 rows of 2 tokens, so "),
-        ({"BATCH_SIZE": "1", "MAX_LENGTH": "2"}, "512", "BATCH_SIZE=1: 1 rows of 2 tokens, so --batch-tokens 512"),
+        ({"BATCH_SIZE": "1", "MAX_LENGTH": "2"}, "512", "BATCH_SIZE=1: 1 row of 2 tokens, so --batch-tokens 512"),
         ({"BATCH_SIZE": "512"}, "512", ""),
     ],
 )

@@ -22,6 +22,7 @@ from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
 from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import group_by_size, number_shards
 
@@ -83,7 +84,7 @@ def plan_sample(files: Sequence[SourceFile], max_rows: int) -> list[RowShard]:
 
 def empty_sample_error(max_rows: int, where: object) -> InputError:
     """Return the error for an empty sample, with the advice to read all rows."""
-    what = f"a sample of at most {max_rows:,} rows is empty"
+    what = f"a sample of at most {pluralize(max_rows, 'row')} is empty"
     return InputError(what, where, "omit `max_rows` in the recipe to read all rows, or omit the split")
 
 

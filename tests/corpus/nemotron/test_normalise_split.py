@@ -158,7 +158,7 @@ NONE = "none of 2 rows has a usable conversation: 2"
     ("rows", "rules", "what"),
     [
         ([], {}, "the files have no rows; add rows, or omit the split"),
-        ([b"\n\n"], {"max_rows": 1}, "a sample of at most 1 rows is empty; omit `max_rows`"),
+        ([b"\n\n"], {"max_rows": 1}, "a sample of at most 1 row is empty; omit `max_rows`"),
         ([{}, {}], {}, f"{NONE} no_messages (the first: data/0.jsonl line 1 (byte 0): "),
         ([{"text": "no Harmony"}] * 2, {"drop_invalid_harmony": True}, f"{NONE} invalid_harmony (the first: "),
         (
