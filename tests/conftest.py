@@ -35,6 +35,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the folders
     parent = str(MEMORY) if is_large else tempfile.gettempdir()
     os.environ["PYTEST_DEBUG_TEMPROOT"] = parent  # of `tmp_path`, which pytest keeps after a failure
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=parent)
+    os.chmod(os.environ["TMPDIR"], 0o755)  # PostgreSQL runs as a user of its own
 
 # A shell starts background processes with Ctrl-C ignored, which commands would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)

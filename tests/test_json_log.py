@@ -51,7 +51,7 @@ def test_an_unknown_log_format_is_refused(corpusmill: Corpusmill, tmp_path: Path
 
 @pytest.mark.slow
 def test_the_documented_program_prints_metrics_of_a_data_root(corpusmill: Corpusmill, demo_root: Path) -> None:
-    [program] = code_blocks(DOCS / "operations.md", "python")
+    [program] = [block for block in code_blocks(DOCS / "operations.md", "python") if "corpusmill_current" in block]
     status = corpusmill("status", "--json", "--data", demo_root).stdout
 
     metrics = subprocess.run([sys.executable, "-c", program], input=status, capture_output=True, text=True, check=True)
