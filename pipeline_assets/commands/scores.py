@@ -20,7 +20,7 @@ from pipeline_assets.commands.build import BuildOptions, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, join_names, local_folder, sealed_targets, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import align, format_command, print_lines
-from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, source_split
+from pipeline_assets.corpus.nemotron.pools import FILE_NUMBER, POOL_PREFIX, source_split
 from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
 from pipeline_assets.corpus.publishing.dataset_card import collect_splits_and_sources
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -46,7 +46,6 @@ from pipeline_assets.systems.scoring import (
     scored_splits,
 )
 
-_FILE_NUMBER = re.compile(r"(?<=-)\d{5}(?=(-of-\d{5})?\.parquet$)")
 _INVALID_IN_SPLIT_NAME = re.compile(r"[^\w.-]+|^[.-]+")  # may be in names of files
 ScoresFolder = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
 
@@ -245,13 +244,17 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
             raise UsageError(what, pool, "rename the files of one of them, or score them with --pool-subdir")
         if path is not None:
             check_pool_file(path / name)
-        pattern, numbers = _FILE_NUMBER.subn("[0-9]" * 5, glob.escape(name))
+        pattern, numbers = FILE_NUMBER.subn(_any_digits, glob.escape(name))
         splits.setdefault(split, set()).add(pattern if numbers else name)
     if not splits:
         what = "no Parquet files found" + (f" in {' or '.join(folders)}" if folders else "")
         raise UsageError(what, pool, "choose pools: Parquet files with the columns id, text and loss_mode")
     files = {split: sorted(patterns) for split, patterns in sorted(splits.items())}
     return {"dataset": path.name if path else pool, **section, "splits": list(files), "files": files}
+
+
+def _any_digits(number: re.Match[str]) -> str:
+    return re.sub(r"\d", "[0-9]", number[0])
 
 
 def _splits_by_file(names: Sequence[str]) -> dict[str, str]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 POOL_PREFIX = "candidates_"
+FILE_NUMBER = re.compile(r"-\d{5}(-of-\d{5})?(?=\.parquet$)")  # files that differ only in it are one split
 _FLAGS_COLUMN = "chosen"  # pools of a row: U+0001 or U+0000 for each pool
 _MAX_EXAMPLES = 20
 _BUCKET_BYTES = 64 << 20  # maximum uncompressed size of the split's rows in one bucket, on average
@@ -113,11 +114,8 @@ def pool_from_path(path: str) -> str:
 
 
 def source_split(path: str) -> str:
-    """Return the split of a pool's file: its name without the file's number.
-
-    The number is `-NNNNN-of-NNNNN` or `-NNNNN`, at the end of the name.
-    """
-    return re.sub(r"-\d{5}(-of-\d{5})?$", "", path.rpartition("/")[2].removesuffix(".parquet"))
+    """Return the split of a pool's file: its name without its number and `.parquet`."""
+    return FILE_NUMBER.sub("", path.rpartition("/")[2]).removesuffix(".parquet")
 
 
 def _choose_bucket_count(rows: Artifact) -> int:

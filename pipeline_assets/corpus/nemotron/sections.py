@@ -103,37 +103,36 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield errors of sections that require a missing section or contradict another."""
     yield from _check_required_sections(recipe)
     yield from _check_contradictions(recipe)
-    yield from _check_datasets(recipe, recipe.get("rows") is not None, recipe.get("hf_layout") is not None)
+    yield from _check_datasets(recipe)
     yield from _check_pool_folders(recipe)
 
 
 def _check_required_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    given = {key for key, section in recipe.items() if section not in (None, [])}
-    if not given & {"datasets", "sealed_pools"}:
+    """Yield an error for each section whose required section is missing."""
+    present = {key for key, section in recipe.items() if section not in (None, [])}
+    if not present & {"datasets", "sealed_pools"}:
         yield RecipeProblem(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
-    if not given & {"scan", "rows", "scoring"}:
+    if not present & {"scan", "rows", "scoring"}:
         fix = "add `scan` for inventories, `rows` for normalized rows, `scoring` for scores of pools"
         yield RecipeProblem((), "the recipe requests no artifact", fix)
     for key, (needed, description) in _REQUIRED_SECTIONS.items():
-        if key in given and needed not in given:
+        if key in present and needed not in present:
             fix = f"add `{needed}`" + ", `{}` is enough" * (needed in ("deduplicate", "pools"))
             yield RecipeProblem((key,), f"`{key}` needs {description}", fix)
-    if "scoring" in given and "rows" in given and "pools" not in given:
+    if "scoring" in present and "rows" in present and "pools" not in present:
         fix = "add `pools`, `{}` is enough; or omit `rows`, if the datasets are pools"
         yield RecipeProblem(("scoring",), "`scoring` needs pools", fix)
 
 
 def _check_contradictions(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Yield errors of settings that exclude each other."""
     duplicates, pools = section_at(recipe, "deduplicate"), section_at(recipe, "pools")
     if duplicates.get("near_duplicates") == "drop" and duplicates.get("near", ()) is None:
         what, fix = "`near_duplicates` is drop, but `near: null` finds none", "remove one of them"
         yield RecipeProblem(("deduplicate", "near_duplicates"), what, fix)
     if pools.get("rules") == {} and pools.get("by_capability") is False:
-        what, fix = (
-            "`pools` has neither rules nor pools by capability",
-            "add a rule to `pools.rules`, or remove `pools`",
-        )
-        yield RecipeProblem(("pools",), what, fix)
+        fix = "add a rule to `pools.rules`, or remove `pools`"
+        yield RecipeProblem(("pools",), "`pools` has neither rules nor pools by capability", fix)
     repo = section_at(recipe, "publish").get("repo")
     if isinstance(repo, str) and "{dataset}" not in repo and len(sections_at(recipe, "datasets")) > 1:
         fix = "add {dataset}, such as owner/{dataset}-pools"
@@ -154,8 +153,9 @@ def _check_pool_folders(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
             yield RecipeProblem(("sealed_pools", number), what, "score one of them in a recipe of its own")
 
 
-def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeProblem]:
+def _check_datasets(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield errors of datasets, such as a repeated split or a missing domain."""
+    has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
     earlier, sources, names = dict[str, object](), dict[str, object](), dict[str, str]()
     for number, section in sections_at(recipe, "datasets"):
         dataset, location = str(section.get("dataset")), ("datasets", number)

@@ -20,6 +20,7 @@ from pipeline_assets.corpus.readers.hub_configs import read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.staging import StagingDir
 
 YES_NO = {True: "yes", False: "no", None: "not known"}
@@ -76,7 +77,7 @@ def _readme(
     lines = [
         f"# {escape(source.source)}",
         "",
-        f"Rows of {files:,} file{'s' * (files != 1)} as Documents, a line each, in `shards/`: "
+        f"Rows of {pluralize(files, 'file')} as Documents, a line each, in `shards/`: "
         f"{row_build.counts['documents']:,} of {ledger['in']:,} rows, "
         f"{row_build.counts['text_bytes']:,} bytes of text. "
         f"{describe_redistribution(license_counts, licences)}",
