@@ -19,7 +19,7 @@ class FigureOutcome:
 
 
 def real_figures(manifest: Manifest) -> dict[str, float | None]:
-    """Return an artifact's figures by name, in display order; unknown ones are None."""
+    """Return an artifact's figures by name, in display order; None if unknown."""
     counts, provenance = manifest.identity.counts, manifest.provenance
     seconds, laps = provenance.get("seconds"), provenance.get("seconds_of", {})
     network_seconds = laps.get("plan", 0) + laps.get("fetch", 0)

@@ -121,8 +121,8 @@ class Survey:
         ]
         unreadable = [*lineage.manifest_errors.values(), *_unreadable_folders(root)]
         self.errors: list[InputError] = [*errors.values(), *unreadable, *links]
-        others = (path for path in lineage.manifests if path not in self._protected)
-        self.user_folders = [path for path in others if _is_requested_by_user(path, sealed[path])]
+        unprotected = (path for path in lineage.manifests if path not in self._protected)
+        self.user_folders = [path for path in unprotected if _is_requested_by_user(path, sealed[path])]
         self._protected.update(folder for folder in lineage.manifests if not self._is_old(folder / MANIFEST_FILE))
         self._protected.update(self.user_folders)
         self._artifacts = _group_members(sealed)

@@ -72,7 +72,7 @@ def find_or_write_version(
             logger.warning("%s is not written, because %s has a later date", path, newest.name)
             return RecipeVersion(newest, previous)
     pinned, heads, head_errors = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()
-    commits: dict[str, str] = {}  # of the base recipe's datasets, except those that it reads at several commits
+    commits: dict[str, str] = {}  # of the base recipe's datasets, except datasets that it reads at several commits
     for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):
         try:
             commits[dataset] = pinned.get(dataset, read_revision(base, dataset, systems))

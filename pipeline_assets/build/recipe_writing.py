@@ -138,4 +138,4 @@ def _may_be_kept(target: Target, root: Path) -> bool:
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or all(try_read_manifest(root / upstream.folder) for upstream in target.upstream):
         return False
-    return target.has_settings_of(sealed.identity)
+    return target.matches_settings(sealed.identity)

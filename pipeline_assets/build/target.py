@@ -181,7 +181,7 @@ class Target:
         spec = self.build_spec() | {"inputs": self.inputs(root), "work_files": WORK_FILES_VERSION}
         return spec | ({REMOVALS_KEY: listed} if listed else {})
 
-    def has_settings_of(self, identity: Identity) -> bool:
+    def matches_settings(self, identity: Identity) -> bool:
         """Check whether a sealed identity has this target's recipe, stage and tokenizer."""
         return (identity.recipe, identity.stage, identity.tokenizer) == (self.recipe, self.stage, self.tokenizer)
 

@@ -70,7 +70,7 @@ def _write_tokens(job: Job) -> BuildResult:
     )
     library = load_tokenizer(tokenizer)
     decisions = {"end_of_document": library.end_of_document_id, "vocabulary_size": library.vocabulary_size}
-    counts = {**result.counts, "ledger": {**result.counts["ledger"], "dropped": {}}}  # there is no other split
+    counts = {**result.counts, "ledger": {**result.counts["ledger"], "dropped": {}}}  # of the only split
     files = {file.path: file for file in result.files}
     if job.recipe["to"] == "olmo":  # the same bytes: ids are below 2**31, so int32 equals uint32
         del files[megatron_split.INDEX_FILE]

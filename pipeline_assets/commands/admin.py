@@ -151,8 +151,8 @@ def check(
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     if not path.is_file() or path.suffix in (".json", ".vocab"):
-        given = "a folder" if path.is_dir() else f"a {path.suffix} file"
-        what = f"expected a .tiktoken or .model file, got {given}" if path.exists() else "file not found"
+        actual = "a folder" if path.is_dir() else f"a {path.suffix} file"
+        what = f"expected a .tiktoken or .model file, got {actual}" if path.exists() else "file not found"
         raise UsageError(what, path, "pass a .tiktoken or .model file")
     if metadata_json is not None:
         check_output_file(metadata_json)

@@ -148,7 +148,7 @@ def _export_target(store: "RowStore", export_format: str, output_folder: Path, o
         more["tokenizer"] = _tokenizer_content(file, options.get("end_of_document"))
         more["external_inputs"] = None if file is None else TokenizerPath(file.absolute())
     upstream = [sealed_target(source, *SYSTEMS.kinds.values())]
-    # No copy of the manifest: whoever may only read the data root can export from it.
+    # No copy of the manifest: a user who may only read the data root can export from it.
     folder = resolve_output_folder(output_folder)
     return KINDS[export_format].target(output_folder.name, content, upstream, folder=folder, copy_name=None, **more)
 

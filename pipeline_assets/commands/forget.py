@@ -157,8 +157,8 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
     counts = [count for comparison in comparisons.values() for count in comparison.rows.values()]
     lines = [f"{pluralize(sum(counts), 'row')} to remove in {pluralize(len(counts), 'file')}"]
     lines += _name_lines([*map(str, comparisons)], "artifact")
-    if others := sum(folder not in recipes for folder in map(str, comparisons)):
-        found = f"{pluralize(others, 'artifact')} of no recipe in {root / 'recipes'}"
+    if orphans := sum(folder not in recipes for folder in map(str, comparisons)):
+        found = f"{pluralize(orphans, 'artifact')} of no recipe in {root / 'recipes'}"
         lines.append(f"{found}: to keep them without the rows, first run their recipes by path, with --replace")
     names = sorted({recipes[folder] for folder in map(str, comparisons) if folder in recipes})
     commands = [terminal.format_command("run", name, "--replace", "--data", root) for name in names]

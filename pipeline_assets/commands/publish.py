@@ -160,7 +160,7 @@ def pull(
     present = f"; already present: {pulled.present_artifacts:,}, {compared}" if pulled.present_artifacts else ""
     pulled_size = f"{size} pulled in {pluralize(pulled.artifacts, 'artifact')}"
     terminal.echo(f"{folder}: {main.digest} of {main.folder}, {pulled_size}{present}")
-    lacks_upstream = all(entry.is_part_of(main) for entry in found.artifacts)
+    lacks_upstream = all(entry.belongs_to(main) for entry in found.artifacts)
     if upstream and lacks_upstream and require_manifest(folder).identity.upstream:
         what = "no upstream artifacts were pulled, because none were pushed"
         terminal.echo(f"warning: {main.folder}: {what}; push it with --upstream, then pull again", err=True)

@@ -144,8 +144,8 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"
     for rule, rows in identity.counts["subsets"].items():
-        unsaid, needed = identity.decisions["rules"][rule].get("unsaid", ()), needed_columns(rules[rule].where)
-        empty = [name for name in unsaid if name in needed]
+        empty, needed = identity.decisions["rules"][rule].get("unsaid", ()), needed_columns(rules[rule].where)
+        empty = [name for name in empty if name in needed]
         reason = f": no row has a value in {', '.join(empty)}" if empty and not rows else ""
         yield f"  {rule}: {pluralize(rows, 'row')}{reason}"
 
@@ -262,8 +262,8 @@ def _splits_by_file(names: Sequence[str]) -> dict[str, str]:
     datasets, datasets_by_split = dict[str, str](), dict[str, set[str]]()
     for name in names:
         parents = name.split("/")[:-1]
-        others = [folder for folder in parents if not folder.startswith((POOL_PREFIX, SUBSET_PREFIX))]
-        datasets[name] = "/".join(others) if len(others) < len(parents) else ""
+        names = [folder for folder in parents if not folder.startswith((POOL_PREFIX, SUBSET_PREFIX))]
+        datasets[name] = "/".join(names) if len(names) < len(parents) else ""
         datasets_by_split.setdefault(source_split(name), set()).add(datasets[name])
     # A split name of several datasets becomes DATASET/SPLIT, because rows of two datasets may have equal ids.
     return {

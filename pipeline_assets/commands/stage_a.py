@@ -155,18 +155,18 @@ def ingest_stackexchange(
 
     Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out
     """
-    sections, others = [], list[OtherTableError]()
+    sections, errors = [], list[OtherTableError]()
     for file in list_files(*folder_and_patterns(input, "Posts.xml")):
         try:
             host = site_host(file.path)
         except OtherTableError as error:
-            others.append(error)
+            errors.append(error)
             continue
         section = {"kind": "stackexchange", "path": str(file.path.parent), "files": [file.path.name]}
         sections.append(section | {"source": host, "host": host} | source_keys)
-    if others and not sections:
-        raise others[0]
-    print_lines((f"left out: {other.where}: {other.what}" for other in others), err=True)
+    if errors and not sections:
+        raise errors[0]
+    print_lines((f"left out: {error.where}: {error.what}" for error in errors), err=True)
     _build_sources(options, "stackexchange", sections)
 
 

@@ -23,7 +23,7 @@ _HOLDER = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _TITLE = re.compile(r"\A\W*[^\n]{0,60}\blicen[cs]e\b[^\n]{0,20}\n", re.IGNORECASE)
-# Words of terms: a line with one of them is no mere holder or title, as in "All rights reserved. No commercial use."
+# Words of terms: a line with one is more than a holder or title, as in "All rights reserved. No commercial use."
 _TERMS = re.compile(
     r"\b(?:non?|not|never|only|except\w*|(?:non)?commercial\w*|prohibit\w*|forbid\w*|restrict\w*|permi\w+|allow\w*|"
     r"us(?:e[ds]?|ing|age)|train(?:ing)?|purposes?|internal|confidential|proprietary|modified|with|and/or|additional)\b",

@@ -42,8 +42,8 @@ def ids_in_range(split: Artifact) -> Verdict:
         invalid += int(((block < 0) | (block >= NUM_RANKS) & (block != END_OF_TEXT)).sum())
         special += int((block == END_OF_TEXT).sum())
     is_valid = invalid == 0 and closed == special == len(ends)
-    outside = f"{pluralize(invalid, 'id')} outside the vocabulary"
-    summary = f"{len(dataset.tokens):,} ids, {pluralize(closed, 'document')} closed, {outside}"
+    invalid_ids = f"{pluralize(invalid, 'id')} outside the vocabulary"
+    summary = f"{len(dataset.tokens):,} ids, {pluralize(closed, 'document')} closed, {invalid_ids}"
     return Verdict(is_valid, summary, {"ids_outside": invalid})
 
 

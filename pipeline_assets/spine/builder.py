@@ -43,7 +43,7 @@ class BuilderBusyError(TransientError):
 
 
 def busy_error(target: Path, owner: Builder) -> BuilderBusyError:
-    """Return an error that says which process builds `target`, and for how long."""
+    """Return an error that names the builder of `target` and the duration so far."""
     who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
     age = "" if owner.since_s is None else f", for {max(0.0, time.time() - owner.since_s):.0f} s"
     return BuilderBusyError(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")

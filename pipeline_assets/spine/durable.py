@@ -36,7 +36,7 @@ def call_failpoint(operation: Operation, path: Path) -> None:
 
 @contextlib.contextmanager
 def name_file_in_errors(path: object) -> Iterator[None]:
-    """Add the file name `path` to an OSError of the block if the error has none."""
+    """Add the file name `path` to an OSError of the block that lacks one."""
     try:
         yield
     except OSError as error:

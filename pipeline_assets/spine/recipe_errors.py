@@ -46,7 +46,7 @@ def format_validation_errors(
     file, or the place of its section if the key is missing. The paths passed to `locate` may contain the
     `kind` or `mode` that selects a section, but no other tags that pydantic adds for unions.
     """
-    # A default that depends on an invalid key is no error of its own.
+    # A default that depends on an invalid key is not a second error.
     problems = [problem for problem in error.errors(include_url=False) if problem["type"] != _NO_DEFAULT]
     for problem in problems:
         problem["loc"] = tuple(part for part in problem["loc"] if not _UNION_TAG.fullmatch(str(part)))

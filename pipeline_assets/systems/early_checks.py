@@ -54,7 +54,7 @@ def check_occupied(targets: Iterable[Target], root: Path) -> None:
     """
     for target in targets:
         sealed = try_read_manifest(root / target.folder) if target.upstream and not target.members else None
-        if sealed is not None and not target.has_settings_of(sealed.identity):
+        if sealed is not None and not target.matches_settings(sealed.identity):
             raise_if_occupied(target, root, replace=False)
 
 

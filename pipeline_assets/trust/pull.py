@@ -76,7 +76,7 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
     """
     main, folder, entries = ref.artifacts[0].folder, folder.parent.resolve() / folder.name, dict[Path, RefEntry]()
     for entry in reversed(ref.artifacts):
-        is_own = entry.is_part_of(ref.artifacts[0])
+        is_own = entry.belongs_to(ref.artifacts[0])
         if is_own or root is not None:
             path = PurePosixPath(entry.folder)
             target = folder / path.relative_to(main) if is_own else Path(root or "", path)

@@ -37,7 +37,7 @@ class RefEntry(msgspec.Struct, frozen=True):
     manifest: str  # sha256 of the manifest file
     checks: str | None  # sha256 of the check record; None without a record
 
-    def is_part_of(self, main: "RefEntry") -> bool:
+    def belongs_to(self, main: "RefEntry") -> bool:
         """Check whether this is the artifact `main` or one of its members."""
         return self.folder == main.folder or self.folder.startswith(f"{main.folder}/")
 

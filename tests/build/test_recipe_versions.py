@@ -23,7 +23,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 @pytest.fixture
 def write_weekly(demo_root: Path, tmp_path: Path) -> Callable[..., tuple[str, str]]:
-    """Return a function that writes a recipe of an old commit; it returns its text and the head."""
+    """Return a function that writes an old recipe, and returns its text and the head."""
     (tmp_path / "recipes").mkdir()
     demo = demo_root / "recipes" / "healing_text_v1.yaml"
     revision = SYSTEMS.read_recipe(demo).revisions()[0][1]

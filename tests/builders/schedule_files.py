@@ -1,4 +1,4 @@
-"""Files `schedules.yaml`, with a nightly run of the local notes, and failures of their runs."""
+"""Files `schedules.yaml` with a nightly run of local notes, and failed runs."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -113,5 +113,5 @@ if not TYPE_CHECKING:  # a type checker that knows `__getattr__` accepts misspel
 
 
 def __dir__() -> list[str]:
-    """List all names, also those that are imported on their first use."""
+    """List all names, including names that are imported on first use."""
     return sorted({*globals(), *__all__})

@@ -85,7 +85,7 @@ def _weight_files(names: Set[str], read_mapping: Callable[[str], dict[str, Any]]
 
 
 def _config_properties(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a model's type, size and format from its config; unknown values are None."""
+    """Read a model's type, size and format from its config; None if unknown."""
     values = {**section_at(config, "text_config"), **config}  # multimodal models have a `text_config`
     architectures = config.get("architectures")
     return {

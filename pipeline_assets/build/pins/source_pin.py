@@ -36,7 +36,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
     folder, versions = target.external_inputs.resolve_path(run.root), dict[str, Any]()
     if (url := object_source.source_url(folder.path)) is not None:
         versions = object_source.fetch_source(url, folder, run.settings)
-        # Another process may copy further objects, of which this one knows no version.
+        # Another process may copy further objects, whose versions this process does not know.
         folder = SourceFolder(folder.path, (*versions[object_source.VERSIONS_KEY],))
     if target.recipe.get("kind") == "stackexchange":
         for file in folder.files():

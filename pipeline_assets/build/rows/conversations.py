@@ -105,7 +105,7 @@ class ConversationRows(FileRows):
         return [(message, number in counting) for number, message in enumerate(parsed.messages)]
 
     def excerpt_text(self, part: Part) -> str:
-        """Return the user's first message, or the whole text if there is no such message."""
+        """Return the user's first message, or the whole text without one."""
         if uses_chat_template(part.record["template"]):
             conversation = [parsed.message for parsed, _ in self.messages(part) or ()]
             return next((message.content for message in conversation if message.role is Role.USER), part.text)

@@ -43,7 +43,7 @@ class Measurement:
 
 
 def _format_near_limit(value: float, limit: float) -> str:
-    """Format a number; give a float enough digits to tell it from the limit."""
+    """Format a number; give a float enough digits to differ from the limit."""
     short = (f"{value:.{digits}g}" for digits in range(3, 17))
     return str(value) if isinstance(value, int) else next((text for text in short if float(text) != limit), str(value))
 

@@ -155,7 +155,7 @@ def find_words(
 def _count_line_marks(
     text: NDArray[np.uint8], offset: int, classes: NDArray[np.uint16], words: WordSpans, counts: NDArray[np.int64]
 ) -> None:
-    """Count the lines that begin with a bullet, and those that end with an ellipsis."""
+    """Count lines that begin with a bullet, and lines that end with an ellipsis."""
     for item in range(counts[TextCount.LINES]):
         first, last = words.lines[item], words.lines[item + 1] - 1
         bits, _ = read_class_bits(text, offset + words.starts[first], classes)

@@ -176,7 +176,7 @@ def _draft_local(
     guesses: dict[str, str] = {}
     texts: list[SourceFile] = []
     ids: dict[str, set[tuple[str, int]]] = {}  # ids of the first rows and hashes of their texts, by text column
-    licences: dict[str, list[object]] = {}  # of the first rows, by text column; "" if a row has none
+    licences: dict[str, list[object]] = {}  # of the first rows, by text column; "" for a row without one
     for file in files:
         try:
             if reason := unreadable_reason(file):

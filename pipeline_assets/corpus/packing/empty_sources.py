@@ -68,10 +68,10 @@ def raise_if_unencodable(sources: Sequence[str], receipts: Sequence[Receipt]) ->
 def _describe_drops(corpus: Artifact, source: str) -> Iterator[str]:
     """Yield a phrase for each reason why `corpus` dropped documents of `source`."""
     counts = corpus.manifest.identity.counts.get("by_source", {}).get(source, {})
-    of_seen = counts.get("of_seen", 0)
+    seen_duplicates = counts.get("of_seen", 0)
     dropped = {
-        "were duplicates of `seen`": of_seen,
-        _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0) - of_seen,
+        "were duplicates of `seen`": seen_duplicates,
+        _DUPLICATES: counts.get("exact_duplicate", 0) + counts.get("near_duplicate", 0) - seen_duplicates,
         "were contaminated": counts.get("dropped", 0),
     }
     for reason, documents in dropped.items():

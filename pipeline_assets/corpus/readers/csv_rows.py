@@ -18,7 +18,7 @@ from pipeline_assets.spine.errors import InputError
 
 _MAX_ROW_BYTES = 1 << 26
 _DELIMITERS = ",;\t|"
-_SEPARATOR_LINE = re.compile(rb'"?sep=[\t -~]"?[\r\n]*', re.IGNORECASE)  # tells Excel the delimiter of the file
+_SEPARATOR_LINE = re.compile(rb'"?sep=[\t -~]"?[\r\n]*', re.IGNORECASE)  # names the delimiter for Excel
 _QUOTED = re.compile(rb'"[^"]*"')
 _FIX = "write a first line with a unique name for each column"
 Line = tuple[int, bytes]

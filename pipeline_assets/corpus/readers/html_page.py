@@ -23,7 +23,7 @@ _REMOVED_ELEMENTS = (
 # in the head, such as an image that counts visits, would end the head before the title.
 _NOSCRIPT = re.compile(r"(</?)noscript(?=[\s/>])", re.IGNORECASE)
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-# A comment, or a `charset` outside `content`, or in the `content` of an HTTP header, but not in that of a description.
+# A comment, or a `charset` outside `content`, or in the `content` of an HTTP header, but not of a description.
 _CHARSET = re.compile(
     rb"""<!--.*?-->|<meta(?:(?=[^>]*\shttp-equiv\b)|(?![^>]*\scontent\b))[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""",
     re.IGNORECASE | re.DOTALL,
@@ -49,7 +49,7 @@ _CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]
 _MAX_DEPTH, _FORMATTING_DEPTH, _MAX_EQUAL_FORMATTING = 10_000, 10, 3
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)([^<>]*+)")
 _FORMATTING = re.compile(r"b|big|code|em|font|i|s|small|strike|strong|tt|u")
-# Elements without content, and those that the next one of their kind or of their table ends.
+# Elements without content, and elements that end at the next one of their kind or of their table.
 _NOT_NESTED = re.compile(
     r"area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr|"
     r"a|body|button|caption|colgroup|dd|dt|head|html|li|nobr|optgroup|option|p|rp|rt|tbody|td|tfoot|th|thead|tr"

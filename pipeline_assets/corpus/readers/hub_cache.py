@@ -57,7 +57,7 @@ def find_span_file(folder: Path, start: int, stop: int) -> Path | None:
             continue
         if file_sha256(path) == path.suffix[1:]:
             with suppress(PermissionError):  # the file of another user, who alone can remove it
-                os.utime(path)  # `gc` keeps what was used in the last day
+                os.utime(path)  # `gc` keeps files that were used in the last day
             return path
         logger.warning("%s: cached bytes are damaged; fetching them again", path)
         path.unlink()

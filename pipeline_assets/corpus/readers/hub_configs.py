@@ -35,7 +35,7 @@ _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
 @dataclass(frozen=True)
 class Config:
-    """Config of a hub dataset; `language` and `script` are None if not in the name."""
+    """Config of a hub dataset; `language` and `script`: None if not in the name."""
 
     name: str
     language: str | None

@@ -259,6 +259,6 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
             "splits": by_split,
             "could_flip": {"rows": flips, "share": f"{flips / max(could_be, 1):.6f}"} if is_known else None,
         }
-        if unsaid := sorted({*condition_columns(rule.where)} - scored_rows.present_columns):
-            rules[name]["unsaid"] = unsaid
+        if empty_columns := sorted({*condition_columns(rule.where)} - scored_rows.present_columns):
+            rules[name]["unsaid"] = empty_columns
     return {"error_bar": {name: bar if bar is None else str(bar) for name, bar in bars.items()}, "rules": rules}

@@ -34,7 +34,7 @@ _CACHED_ROW_GROUPS = 4
 
 @dataclass(frozen=True)
 class ShardFile:
-    """Shard file, as it was when the token shards were opened.
+    """Shard file at the time when the token shards were opened.
 
     Attributes:
         offset: Byte position of the first token.

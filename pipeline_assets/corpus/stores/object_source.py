@@ -65,7 +65,7 @@ def source_url(folder: Path) -> str | None:
 
 @dataclass(frozen=True)
 class CopiesFolder(SourceFolder):
-    """Folder of copies of objects, of which `restore_source` fetches what a pin needs.
+    """Folder of object copies; `restore_source` fetches the objects that a pin needs.
 
     A pin names its objects and their versions, so missing copies, and copies for other pins, are no changes.
     """

@@ -75,5 +75,5 @@ def _pack_rows(tokens_folder: Path, rows: pa.Table, seq_len: int, pad_id: int) -
             ends = to_arrow(np.arange(0, (len(numbers) + 1) * seq_len, seq_len, dtype=np.int32))
             values = (to_arrow(np.concatenate(packed[name])) for name in ("input_ids", "labels"))
             rows_of_ids = [pa.ListArray.from_arrays(ends, tokens) for tokens in values]
-            others = [to_column(packed[name], _SCHEMA.field(name).type) for name in ("seq_lengths", "ids")]
-            yield pa.Table.from_arrays([*rows_of_ids, *others], schema=_SCHEMA)
+            lengths_and_ids = [to_column(packed[name], _SCHEMA.field(name).type) for name in ("seq_lengths", "ids")]
+            yield pa.Table.from_arrays([*rows_of_ids, *lengths_and_ids], schema=_SCHEMA)

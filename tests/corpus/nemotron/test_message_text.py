@@ -38,7 +38,7 @@ def unread_and_tagged(result: NormalisedRows) -> dict[str, int]:
 
 
 def read_answer(content: object, recipe: Mapping[str, object] = {}, **keys: object) -> tuple[str, dict[str, int]]:
-    """Return the text after the user's message, without its end, and the `unread_and_tagged` counts."""
+    """Return the text after the user's message, and the `unread_and_tagged` counts."""
     row = {"messages": [QUESTION, {**ANSWER, "content": content, **keys}]}
     result = normalised(row, settings=rows_recipe(**recipe))
     [text] = result.batch.column("text").to_pylist()

@@ -1,4 +1,4 @@
-"""Recipe sections of pools in a folder: the split of each file, and the patterns of each split's files."""
+"""Recipe sections of pools in a folder: splits, and patterns of their files."""
 
 import operator
 import tempfile

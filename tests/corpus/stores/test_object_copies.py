@@ -111,7 +111,7 @@ def test_verify_counts_missing_copies_as_unavailable(server: ObjectServer, root:
 
 
 def test_empty_objects_that_stand_for_folders_are_left_out(server: ObjectServer, root: Path) -> None:
-    """The consoles of S3 and GCS create one for each folder, with a slash at the end of its name."""
+    """Consoles of S3 and GCS create one per folder; its name ends with a slash."""
     for folder in ("", "a/", "b/deep/"):
         server.put(f"corpora/notes/{folder}", b"")
     raw = source_recipe(URL, root, files=["**/*"]).target("stage_a/raw", "notes")
