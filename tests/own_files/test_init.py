@@ -69,8 +69,8 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
     assert FILE_DESCRIPTIONS.keys() == kinds, (
         "say in FILE_DESCRIPTIONS of corpus/normalize/drafts.py how its files are known and drafted"
     )
-    endings = ".jsonl, .ndjson, .ndjsonl, .json, .parquet, .csv, .tsv, .txt, .md, .html, .htm, .ipynb, .docx, .pdf"
-    assert FILE_DESCRIPTIONS["local"] == f"files that end with {endings}"
+    endings = ".jsonl, .ndjson, .ndjsonl, .json, .parquet, .csv, .tsv, .txt, .md, .html, .htm, .xhtml, .ipynb, .docx"
+    assert FILE_DESCRIPTIONS["local"] == f"files that end with {endings}, .pdf"
     assert (FILE_DESCRIPTIONS["stackexchange"], FILE_DESCRIPTIONS["wikipedia"]) == (
         "Posts.xml, a site's .7z",
         "output of wikiextractor",
@@ -102,6 +102,19 @@ def test_init_uses_ids_that_repeat_only_with_equal_texts(corpusmill: Corpusmill,
         (tmp_path / f"{name}.jsonl").write_text('{"id": 1, "text": "One."}\n{"id": true, "text": "Two."}\n')
     init = corpusmill("init", "mine", "--input", tmp_path, "--print")
     assert yaml.safe_load(init.stdout)["sources"][0]["columns"] == {"text": "text"}
+
+
+def test_files_without_columns_join_the_source_of_a_usual_column(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"instruction": "Why?", "output": "Because of this."}\n')
+    (tmp_path / "b.jsonl").write_text('{"content": "One."}\n')
+    (tmp_path / "c.xhtml").write_text("<?xml version='1.0'?><html><body><p>Two.</p></body></html>")
+
+    init = corpusmill("init", "mine", "--input", tmp_path, "--print")
+
+    texts, other = yaml.safe_load(init.stdout)["sources"]
+    assert (texts["columns"], texts["exclude"]) == ({"text": "content"}, ["a.jsonl"])
+    assert (other["columns"], other["files"]) == ({"text": "output"}, ["a.jsonl"])
+    assert texts["files"] == ["**/*.jsonl", "**/*.xhtml"]
 
 
 def test_init_prints_guessed_text_columns(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -5,10 +5,14 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 from command_results import Corpusmill, refused
+from pyarrow import feather, orc
 
 
 def test_init_explains_why_no_file_is_readable(corpusmill: Corpusmill, tmp_path: Path) -> None:
@@ -113,6 +117,44 @@ def test_printed_commands_work_in_any_folder_and_decompress_first(corpusmill: Co
     assert (folder / "nul.txt.gz.text.txt").read_bytes() == b"A text."
     assert (folder / "old.doc.gz.doc").read_bytes() == b"a"
     assert "torn.txt.gz (neither compressed nor UTF-8; fetch it again)" in lines
+
+
+def test_printed_commands_convert_files_of_arrow_to_parquet(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder, table = tmp_path / "in", pa.table({"text": ["A text of some words."]})
+    folder.mkdir()
+    feather.write_feather(table, folder / "f.feather")
+    feather.write_feather(table, folder / "file.arrow")
+    orc.write_table(table, folder / "o.orc")
+    with pa.ipc.new_stream(folder / "data-00000-of-00001.arrow", table.schema) as stream:  # as `save_to_disk` writes
+        stream.write_table(table)
+
+    lines = refused(corpusmill("init", "odd", "--input", folder, "--data", tmp_path))
+    lines += corpusmill("init", "odd", "--input", folder / "[f-o]*", "--data", tmp_path).stderr
+    for command in {*re.findall(r"convert it: python (-c '[^']+' [^ )]+)", lines)}:
+        subprocess.run(f"{sys.executable} {command}", shell=True, check=True)
+
+    converted = sorted(folder.glob("*.parquet"))
+    assert [path.name for path in converted] == [
+        "data-00000-of-00001.arrow.parquet",
+        "f.feather.parquet",
+        "file.arrow.parquet",
+        "o.orc.parquet",
+    ]
+    assert all(pq.read_table(path).to_pylist() == table.to_pylist() for path in converted)
+
+
+def test_init_explains_other_layouts_of_conversations_and_rows(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
+    (folder / "a.txt").write_text("A text.")
+    (folder / "chat.jsonl").write_text(json.dumps({"id": "x", "conversations": turns}))
+    (folder / "rows.json").write_text(json.dumps({"the rows": [{"text": "A text of some words."}]}))
+
+    lines = corpusmill("init", "odd", "--input", folder, "--data", tmp_path).stderr
+    advice = "write them as `messages` with `role` (user, assistant) and `content`, and run `init` again"
+    assert f"chat.jsonl (conversations in `conversations` with the keys `from` and `value`; {advice})" in lines
+    assert f"""write them as lines: jq -c '.["the rows"][]' {folder}/rows.json > FILE.jsonl)""" in lines
 
 
 def test_init_omits_dead_links_pipes_and_loops_and_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Drafts are complete: a recipe with unchanged drafts can be built. Notes explain 
 import fnmatch
 import glob
 import itertools
+import json
 import re
 import shlex
 from collections import Counter
@@ -170,7 +171,10 @@ def _draft_wikipedia(folder: SourceFolder, page_files: Sequence[SourceFile]) -> 
 def _draft_local(
     folder: SourceFolder, files: Sequence[SourceFile], source_name: str, root: Path, left_out: LeftOutFiles
 ) -> Iterator[SectionDraft]:
-    """Draft a section per text column; the first also gets all files without columns."""
+    """Draft a section per text column; the first gets all files without columns.
+
+    If there are such files, the first section's column has a usual name for text.
+    """
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     guesses: dict[str, str] = {}
@@ -195,7 +199,9 @@ def _draft_local(
             is_missing = isinstance(error, UsageError)
             leave_out(file, f"{error.what}; {error.fix}" if is_missing else error.what, left_out)
     if texts:
-        by_column.setdefault(next(iter(by_column), "text"), []).extend(texts)
+        usual = (name for name in by_column if name in _TEXT_COLUMN_NAMES)
+        column = min(usual, key=_TEXT_COLUMN_NAMES.index, default="text")
+        by_column = {column: [*by_column.pop(column, ()), *texts], **by_column}
     texts_by_id = Counter(doc_id for doc_id, _ in set[tuple[str, int]]().union(*ids.values()))
     for number, (column, column_files) in enumerate(by_column.items()):
         slug = re.sub(r"[^a-z0-9_]+", "-", column.lower()).strip("-")
@@ -258,7 +264,8 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile, root: Path) -
     usual = [path for path in letters if path.rpartition(".")[2] in _TEXT_COLUMN_NAMES]
     ranks = {path: (path.count("."), _TEXT_COLUMN_NAMES.index(path.rpartition(".")[2])) for path in usual}
     column = min(usual, key=ranks.__getitem__, default=None)
-    turns = next((name for row in rows for name, value in row.items() if _is_conversation(value)), None)
+    lists = {name: value[0] for row in rows for name, value in row.items() if _is_list_of_objects(value)}
+    turns = next((name for name, first in lists.items() if "role" in first), None)
     if column not in _TEXT_COLUMN_NAMES and turns is None and len(rows) == 1 and is_array_or_multiline_file(file):
         raise InputError("one object, such as settings, without a text in a column of a usual name", file.path, "")
     if column is not None:
@@ -268,7 +275,15 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile, root: Path) -
         options += ["--domain", "chat_if", "--out-dir", str(root)]
         command = shlex.join(["corpusmill", "nemotron", "normalize", *options])
         raise InputError(f"conversations in `{turns}`; read them with: {command}", file.path, "")
+    if turns := next((name for name, first in lists.items() if {"from", "value"} <= first.keys()), None):
+        advice = "write them as `messages` with `role` (user, assistant) and `content`, and run `init` again"
+        raise InputError(f"conversations in `{turns}` with the keys `from` and `value`; {advice}", file.path, "")
     if not any(letters.values()):
+        if lists and len(rows) == 1:
+            command = shlex.join(["jq", "-c", f".[{json.dumps(next(iter(lists)))}][]", str(file.path)])
+            raise InputError(
+                f"rows in a list of one object; write them as lines: {command} > FILE.jsonl", file.path, ""
+            )
         scope = f" in the first {SAMPLE_SIZE} rows" if len(rows) == SAMPLE_SIZE else ""
         raise InputError(f"no column contains text{scope}", file.path, "")
     return letters.most_common(1)[0][0]
@@ -283,9 +298,8 @@ def _text_values(row: Mapping[str, Any], path_prefix: str = "") -> Iterator[tupl
             yield path_prefix + name, value
 
 
-def _is_conversation(value: object) -> bool:
-    """Check whether a value is a list of messages with roles."""
-    return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) and "role" in turn for turn in value)
+def _is_list_of_objects(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _selection_keys(folder: SourceFolder, selected_files: Sequence[SourceFile]) -> dict[str, list[str]]:

@@ -21,7 +21,12 @@ _HEAD_BYTES = 1 << 16
 _MAX_NAMES = 5
 # In a reason, they stand for the path of the file and for its folder; no path contains NUL.
 _FILE, _FOLDER = "\0file", "\0folder"
+_ARROW_MAGIC = b"ARROW1"  # of the file format of Arrow; its stream format has none
 _OFFICE_COMMAND = f"convert it: soffice --headless --outdir {_FOLDER} --convert-to"
+_TO_PARQUET = (
+    "convert it: python -c 'import sys, pyarrow.{0}, pyarrow.parquet; "
+    f"""pyarrow.parquet.write_table(pyarrow.{{1}}, sys.argv[1] + ".parquet")' {_FILE}"""
+)
 _CONVERSIONS = {
     **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE_COMMAND} docx {_FILE}"),
     **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE_COMMAND} csv {_FILE}"),
@@ -29,6 +34,9 @@ _CONVERSIONS = {
     ".epub": f"convert it: pandoc {_FILE} --output {_FILE}.html",
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), f"unpack it: tar -xf {_FILE} -C {_FOLDER}"),
     ".zip": f"unpack it: unzip {_FILE} -d {_FOLDER}",
+    ".feather": _TO_PARQUET.format("feather", "feather.read_table(sys.argv[1])"),
+    ".orc": _TO_PARQUET.format("orc", "orc.read_table(sys.argv[1])"),
+    ".arrow": _TO_PARQUET.format("ipc", "ipc.open_stream(sys.argv[1]).read_all()"),  # files of `datasets`
 }
 LeftOutFiles = defaultdict[tuple[str, str], list[str]]
 """Names of the files that a draft leaves out, by suffix and reason."""
@@ -91,7 +99,7 @@ def unreadable_reason(file: SourceFile) -> str | None:
     if suffix and not fault:
         ending = file.name[len(strip_compression_suffix(file.name)) - len(suffix) :]
         hint = f"; to read it as text, add `**/*{ending}` to `files`, and set `text_endings: [{suffix}]`"
-    conversion = _CONVERSIONS.get(suffix)
+    conversion = _CONVERSIONS.get(".feather" if head.startswith(_ARROW_MAGIC) else suffix)
     if codec and conversion and "tar -xf" not in conversion:  # tar decompresses its input
         return f"decompress it: {codec.name} -dc < {_FILE} > {_FILE}{suffix}"
     return conversion or f"unknown format{hint}"

@@ -16,6 +16,7 @@ FORMATS: dict[str, Format] = {
     ".md": "text",
     ".html": "html",
     ".htm": "html",
+    ".xhtml": "html",
     ".ipynb": "notebook",
     ".docx": "docx",
     ".pdf": "pdf",
