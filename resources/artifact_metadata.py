@@ -3,6 +3,7 @@
 import urllib.parse
 
 import dagster as dg
+import pyarrow as pa
 from pyarrow.types import is_struct
 
 from pipeline_assets.build.figures import figure_outcomes
@@ -10,8 +11,11 @@ from pipeline_assets.build.inventory import sealed_at
 from pipeline_assets.build.rows.row_stores import preview, row_store_for
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.target import Kinds
+from pipeline_assets.corpus import document
 from pipeline_assets.corpus.markdown import escape, markdown_table
+from pipeline_assets.corpus.nemotron import schema as row_schema
 from pipeline_assets.corpus.pages import REPORT_HTML
+from pipeline_assets.corpus.scoring import subsets
 from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.data_root import find_data_root
@@ -24,6 +28,7 @@ _COUNT_NAMES = (
     *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
     *("unknown_channels", "control_characters", "stalled_calls"),
 )
+_NEMOTRON_COLUMNS = {**row_schema.COLUMN_DESCRIPTIONS, **subsets.COLUMN_DESCRIPTIONS}
 _MB_NAMES = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
 
@@ -84,17 +89,22 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
 
 
 def _column_metadata(store: RowStore | None) -> dict[str, dg.MetadataValue]:
-    """Return a table's column names and types; fields of structs are `column.field`."""
+    """Return a table's column names, types and descriptions.
+
+    Fields of structs are named `column.field`.
+    """
     try:
         shards = [] if store is None else store.table_shards()
     except UsageError:  # rows without text
         shards = []
-    columns = []
-    for field in shards[0].schema if shards else ():
-        if is_struct(field.type):
-            columns += [dg.TableColumn(f"{field.name}.{inner.name}", str(inner.type)) for inner in field.type]
-        else:
-            columns.append(dg.TableColumn(field.name, str(field.type)))
+    schema = shards[0].schema if shards else pa.schema([])
+    fields: list[tuple[str, pa.DataType]] = []
+    for field in schema:
+        inner = field.type if is_struct(field.type) else ()
+        fields += [(f"{field.name}.{part.name}", part.type) for part in inner] or [(field.name, field.type)]
+    is_nemotron = schema.names[: len(row_schema.SCHEMA)] == row_schema.SCHEMA.names
+    descriptions = _NEMOTRON_COLUMNS if is_nemotron else document.COLUMN_DESCRIPTIONS if "meta" in schema.names else {}
+    columns = [dg.TableColumn(name, str(type_), descriptions.get(name)) for name, type_ in fields]
     return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns))} if columns else {}
 
 

@@ -5,7 +5,7 @@ import datetime
 import hashlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -84,6 +84,24 @@ class Document(msgspec.Struct, frozen=True):
     license_tag: str
     created_at: str  # date in the form of `to_iso_time`
     meta: Meta
+
+
+COLUMN_DESCRIPTIONS: Final = {
+    "text": "Text of the source row without NUL characters, as changed by filters and decontamination.",
+    "source": "Name of the source in the recipe.",
+    "domain": "Kind of text according to the recipe, such as `web` or `code`.",
+    "doc_id": "Id from the source row, else derived from the text; unique in its source.",
+    "license_tag": "SPDX identifier in lower case, `public-domain`, `proprietary` or `unknown`.",
+    "created_at": "Date in UTC, such as `2013-05-18T05:48:54.000`; empty if missing.",
+    "meta.source_file": "File of the source that contains the row.",
+    "meta.source_row": "Number of the row in that file, or the byte at which it begins.",
+    "meta.license_evidence": "Basis of `license_tag`, such as `recipe`.",
+    "meta.title": "Column `title` of the source.",
+    "meta.url": "Column `url` of the source.",
+    "meta.language": "Column `language` of the source.",
+    "meta.extra": "JSON object of all other columns of the source.",
+}
+"""Descriptions of a Document's columns; fields of `meta` are `meta.field`."""
 
 
 def to_iso_time(date: str | float | datetime.date | None) -> str:

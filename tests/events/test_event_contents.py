@@ -15,6 +15,7 @@ from stage_a_sources import recipe_content, with_dedup
 
 from pipeline_assets import events
 from pipeline_assets.code_location import build_definitions
+from pipeline_assets.corpus.document import COLUMN_DESCRIPTIONS
 from pipeline_assets.events import COMMAND_TAG
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.sealed_folder import require_manifest
@@ -66,6 +67,7 @@ def test_event_has_figures_checks_and_the_build_time(scan: Scan, instance: dg.Da
         ("text", "large_string"),
         ("meta.source_row", "int64"),
     }
+    assert {column.name: column.description for column in columns} == COLUMN_DESCRIPTIONS
     [evaluation] = [record.evaluation for record in check_records(instance, FILTERED, "ledger_adds_up")]
     assert (evaluation.passed, evaluation.blocking) == (True, True)
     assert evaluation.description.startswith("notes: 40 in = ")

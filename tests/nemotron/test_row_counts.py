@@ -6,6 +6,7 @@ from pathlib import Path
 from command_results import Corpusmill
 
 from pipeline_assets.corpus.nemotron.row_checks import texts_parse
+from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.artifact_metadata import artifact_metadata
@@ -51,4 +52,6 @@ def test_row_contents_are_counted_in_summary_manifest_check_and_ui(corpusmill: C
     facts = {name: value.value for name, value in artifact_metadata(artifact, SYSTEMS.kinds, was_current=False).items()}
     assert facts["unread_message_keys_user.name"] == 2
     assert facts["invalid_harmony_message_not_closed"] == facts["stalled_calls"] == 1
+    columns = facts["dagster/column_schema"].columns
+    assert {column.name: column.description for column in columns} == COLUMN_DESCRIPTIONS
     assert artifact.manifest.identity.recipe["rows"]["think_tags"] == "split"
