@@ -44,7 +44,8 @@ class Meta(msgspec.Struct, frozen=True):
         cls, source_file: str, source_row: int, columns: dict[str, Any], license_evidence: str = "recipe"
     ) -> "Meta":
         """Build the meta of a row; columns that become fields are removed from `columns`."""
-        named = {name: columns.pop(name) for name in _FIELD_COLUMNS if _is_plain_text(columns.get(name))}
+        present = [name for name in _FIELD_COLUMNS if name in columns]
+        named = {name: columns.pop(name) for name in present if _is_plain_text(columns[name])}
         extra = msgspec.json.encode(columns).decode() if columns else "{}"
         return cls(source_file, source_row, license_evidence, **named, extra=extra)
 

@@ -38,7 +38,12 @@ class RowConverter:
     fields_with_values: set[str] | None = None
 
     def __post_init__(self) -> None:
-        self._columns = [(field, name) for field, name in self.columns if name is not None]
+        # A column without alternatives may have a value of any type (None).
+        self._columns = [
+            (field, (name,), None) if isinstance(name, str) else (field, name, _VALUE_TYPES[field])
+            for field, name in self.columns
+            if name is not None
+        ]
         self._is_licensed = isinstance(self.columns, LicensedColumns)
         self._licence = self.default_licence or LicenceTag(self.source_section.license_tag, "recipe")
         self._reject = functools.partial(Reject, self.file_name)
@@ -47,8 +52,8 @@ class RowConverter:
         """Convert or reject a row; `row`, without its text and id, becomes the meta."""
         if isinstance(row, Fault):
             return row.to_reject(self.file_name, position)
-        columns = {field: self._find_column(row, field, name) for field, name in self._columns}
-        values = {field: column.value for field, column in columns.items() if column is not None}
+        columns = self._find_columns(row)
+        values = {field: column.value for field, column in columns.items()}
         if "text" not in values:
             detail = f"{NO_SUCH_COLUMN}{', '.join(list(row)[:8]) or 'none'}"
             return self._reject(position, "no_text", detail)
@@ -60,7 +65,7 @@ class RowConverter:
         if self.fields_with_values is not None and len(self.fields_with_values) < len(self._columns):
             self.fields_with_values.update(field for field, value in values.items() if value not in (None, ""))
         for field, column in columns.items():
-            if column is not None and field in ("text", "id"):
+            if field in ("text", "id"):
                 column.parent.pop(column.key, None)
         license_tag, evidence = self._row_licence(columns.get("license"))
         return Document(
@@ -87,13 +92,16 @@ class RowConverter:
             return self._reject(position, "wrong_type", f"created_at is {type(created_at).__name__}")
         return None
 
-    def _find_column(self, row: dict[str, Any], field: str, name: str | tuple[str, ...]) -> Column | None:
-        """Find a field's column in a row; try alternatives until a value is valid."""
-        if isinstance(name, str):
-            return find_column(row, name)
-        types = _VALUE_TYPES[field]
-        columns = (find_column(row, alternative) for alternative in name)
-        return next((column for column in columns if column and type(column.value) in types), None)  # not a bool
+    def _find_columns(self, row: dict[str, Any]) -> dict[str, Column]:
+        """Find a row's columns by field; try alternatives until a value is valid."""
+        columns = {}
+        for field, names, types in self._columns:
+            for name in names:
+                column = find_column(row, name)
+                if column is not None and (types is None or type(column.value) in types):  # a bool is not an int
+                    columns[field] = column
+                    break
+        return columns
 
     def _row_licence(self, column: Column | None) -> tuple[str, str]:
         """Return a row's licence tag, and the evidence for it, such as `row: license`."""

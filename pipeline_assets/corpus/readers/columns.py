@@ -59,6 +59,8 @@ def find_column(row: dict[str, Any], name: str) -> Column | None:
     """Find a row's column by name, or by path if no name matches; None if missing."""
     if name in row:
         return Column(row, name, name)
+    if "." not in name:
+        return None
     parent: Any = row
     *path, last = name.split(".")
     for part in path:
