@@ -124,11 +124,11 @@ def _filter_lines(
     dropped_lines: list[verdict.DroppedDocument] = []
     rejects: list[Reject] = []
     for (row, line), document, text, candidate in zip(lines, documents, texts, candidates, strict=True):
-        counts.update(
-            f"{_SCORED_PREFIX}{column}/{min(int(score * _SCORE_BINS), _SCORE_BINS - 1):02}"
-            for column, score in candidate.scores.items()
-        )
         if candidate.scores:
+            counts.update(
+                f"{_SCORED_PREFIX}{column}/{min(int(score * _SCORE_BINS), _SCORE_BINS - 1):02}"
+                for column, score in candidate.scores.items()
+            )
             document = add_columns(document, candidate.scores)
         is_rewritten = candidate.scores or candidate.text != text
         kept_line = encode_with_text(document, candidate.text.decode()) if is_rewritten else line
@@ -144,7 +144,8 @@ def _filter_lines(
             counts[dropped_key(failure.reason)] += 1
             continue
         kept_lines.append(kept_line)
-        counts.update(candidate.changes)
+        if candidate.changes:
+            counts.update(candidate.changes)
         counts["changed"] += kept_line is not line
         counts["bytes"] += len(candidate.text)
     kept_writer.write_lines(b"\n".join([*kept_lines, b""]), len(kept_lines))

@@ -61,7 +61,8 @@ class MaskingFilter(Filter):
         """Mask the addresses that the recipe selects, and count them in `changes`."""
         if self._recipe.emails:
             for candidate in candidates:
-                _mask_spans(candidate, "masked/email", _email_spans, EMAIL_MASKS)
+                if b"@" in candidate.text:
+                    _mask_spans(candidate, "masked/email", _email_spans, EMAIL_MASKS)
         if self._recipe.public_ips:
             batch = join_texts([candidate.text for candidate in candidates])
             for document in _documents_with_dotted_numbers(batch).tolist():
