@@ -154,28 +154,67 @@ def _version_tags(digest: str, code_version: str) -> dict[str, str]:
     return {**versions, "dagster/data_version_is_user_provided": "true"}
 
 
+def newest_storage_ids(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, int]:
+    """Map each partition of an asset, and None for the asset, to its newest stored materialization."""
+    kind, ids = dg.DagsterEventType.ASSET_MATERIALIZATION, dict[str | None, int]()
+    # `get_latest_materialization_event` still returns the event of a deleted run.
+    ids.update((None, record.storage_id) for record in instance.fetch_materializations(key, limit=1).records)
+    ids.update(instance.event_log_storage.get_latest_storage_id_by_partition(key, kind))
+    return ids
+
+
 def newest_materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.EventLogEntry]:
     """Return the newest materialization of an asset, then of each of its partitions."""
-    kind = dg.DagsterEventType.ASSET_MATERIALIZATION
-    latest = instance.event_log_storage.get_latest_storage_id_by_partition(key, kind)
-    events, stored = [instance.get_latest_materialization_event(key)], list(latest.values())
+    events, stored = list[dg.EventLogEntry](), list(newest_storage_ids(instance, key).values())
     for start in range(0, len(stored), _MAX_RECORDS_PER_QUERY):
         ids = stored[start : start + _MAX_RECORDS_PER_QUERY]
         chosen = dg.AssetRecordsFilter(asset_key=key, storage_ids=ids)
         events += [record.event_log_entry for record in instance.fetch_materializations(chosen, limit=len(ids)).records]
-    return [event for event in events if event is not None]
+    return events
+
+
+def newest_tags(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, Mapping[str, str]]:
+    """Map each partition of an asset to the tags of its newest materialization."""
+    newest: dict[str | None, Mapping[str, str]] = {}
+    for event in newest_materializations(instance, key):
+        materialized = event.asset_materialization
+        if materialized is not None:
+            newest.setdefault(materialized.partition, materialized.tags or {})
+    return newest
 
 
 def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, tuple[str, str]]:
     """Map each partition of an asset to its newest data version and code version."""
-    newest: dict[str | None, tuple[str, str]] = {}
-    for event in newest_materializations(instance, key):
-        materialized = event.asset_materialization
-        if materialized is not None:
-            tags = materialized.tags or {}
-            versions = (tags.get(_DATA_VERSION_TAG, ""), tags.get(_CODE_VERSION_TAG, ""))
-            newest.setdefault(materialized.partition, versions)
-    return newest
+    newest = newest_tags(instance, key)
+    return {partition: find_versions(tags) for partition, tags in newest.items()}
+
+
+def find_versions(tags: Mapping[str, str]) -> tuple[str, str]:
+    """Return the data version and the code version of a materialization; empty if missing."""
+    return tags.get(_DATA_VERSION_TAG, ""), tags.get(_CODE_VERSION_TAG, "")
+
+
+def has_lost_input(
+    view: AssetView,
+    tags: Mapping[str, str],
+    newest: Mapping[dg.AssetKey, Mapping[str | None, int]],
+    instance: dg.DagsterInstance,
+) -> bool:
+    """Check whether a materialization refers to a deleted event of an input partition.
+
+    Dagster then shows the artifact as stale, because it finds no earlier data version of the input. `tags` belong to
+    the materialization; `newest` has the newest events of all assets, as `newest_storage_ids` returns them.
+    """
+    for key, targets in view.upstream.items():
+        pointer = tags.get(f"dagster/input_event_pointer/{key.to_user_string()}", _NO_EVENT)
+        names = {target.partition for target in targets}
+        partitions = {view.version.partition(name) for name in names} if view.version else names - {None}
+        for partition in partitions if pointer != _NO_EVENT else ():
+            if newest.get(key, {}).get(partition, 0) > int(pointer):
+                earlier = dg.AssetRecordsFilter(key, [str(partition)], before_storage_id=int(pointer) + 1)
+                if not instance.fetch_materializations(earlier, limit=1).records:
+                    return True
+    return False
 
 
 def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import graphlib
 import hashlib
 import itertools
 import json
+import sys
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,15 +58,15 @@ def sealed_artifacts_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorD
             return dg.SkipReason("pausing, because the last scan was slow")
         assets = _list_assets(requested, root, names)
         fingerprint = _fingerprint(assets, root, _latest_failed_runs(context.instance, 1))
+        reported_fingerprint, reported_count = read_cursor(context.cursor, tuple[str, int], ("", 0))
+        is_wiped = _count_materialized(assets, context.instance) < reported_count
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
-        reported_fingerprint, known_assets = read_cursor(context.cursor, tuple[str, int], ("", 0))
-        is_wiped = _count_known_assets(assets, context.instance) < known_assets
         if fingerprint == reported_fingerprint and not is_wiped:
             return dg.SkipReason("nothing was built since the last scan")
         reported = _report_events(assets, root, context.instance)
         if reported is None:
             return dg.SkipReason("too many events for one tick; the next one continues")
-        context.update_cursor(json.dumps([fingerprint, _count_known_assets(assets, context.instance)]))
+        context.update_cursor(json.dumps([fingerprint, _count_materialized(assets, context.instance)]))
         return dg.SkipReason(f"events reported: {reported}")
 
     return sealed_artifacts
@@ -148,9 +150,10 @@ def _fingerprint(assets: Sequence[_TrackedAsset], root: Path, failed_runs: Seque
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _count_known_assets(assets: Sequence[_TrackedAsset], instance: dg.DagsterInstance) -> int:
-    """Count the assets that have events; users may wipe events."""
-    return len({entry.view.key for entry in assets}.intersection(instance.all_asset_keys()))
+def _count_materialized(assets: Sequence[_TrackedAsset], instance: dg.DagsterInstance) -> int:
+    """Count assets and partitions with events; users may wipe events or delete runs."""
+    keys = {entry.view.key for entry in assets}.intersection(instance.all_asset_keys())
+    return sum(len(events.newest_storage_ids(instance, key)) for key in keys)
 
 
 def _modified_at_ns(path: Path) -> int:
@@ -181,8 +184,9 @@ def _new_materializations(
     An artifact gets one if its digest or staleness changed, or if it is up to date but the UI shows it as failed. A
     removed or damaged artifact gets one if the UI shows it as up to date.
     """
-    known_keys = set(instance.all_asset_keys())
-    reported = {key: events.newest_versions(instance, key) for key in {entry.view.key for entry in assets} & known_keys}
+    known_keys = {entry.view.key for entry in assets}.intersection(instance.all_asset_keys())
+    reported = {key: events.newest_tags(instance, key) for key in known_keys}
+    newest = defaultdict(dict, {key: events.newest_storage_ids(instance, key) for key in known_keys})
     failed_at: dict[tuple[dg.AssetKey, str | None], float] = {}
     for failure in reversed(_latest_failed_runs(instance, _MAX_FAILED_RUNS)):
         run, ended = failure.dagster_run, failure.end_time or 0.0
@@ -190,11 +194,13 @@ def _new_materializations(
     states = dict[int, str]()
     for entry in assets:
         view, state = entry.view, "current" if entry.target is None else events.find_state(entry.target, root, states)
-        digest, code_version = reported.get(view.key, {}).get(view.partition, ("", ""))
+        tags = reported.get(view.key, {}).get(view.partition, {})
+        digest, code_version = events.find_versions(tags)
         stale = events.stale_event(view, state, digest) if digest and code_version != events.OUTDATED else None
         is_stale, event = state == "stale", stale if state in ("missing", "damaged", "stale") else None
         if state not in ("missing", "damaged"):
             is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
+            is_known = is_known and (is_stale or not events.has_lost_input(view, tags, newest, instance))
             ended = failed_at.get((view.key, view.partition), 0.0)
             if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
                 continue
@@ -202,6 +208,7 @@ def _new_materializations(
             with contextlib.suppress(InputError):  # the manifest of a member is damaged
                 event = events.materialization(open_artifact(entry.folder), view, instance)
         if event is not None:
+            newest[view.key][view.partition] = sys.maxsize  # newer than every stored event
             yield event
 
 

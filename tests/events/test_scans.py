@@ -47,6 +47,28 @@ def test_artifacts_whose_events_were_wiped_are_reported_again(
     assert messages[1] == "nothing was built since the last scan"
 
 
+@pytest.mark.parametrize("is_wipe", [True, False], ids=["wipe of the asset", "deleted run"])
+def test_artifacts_that_lost_their_events_are_fresh_after_a_scan(
+    is_wipe: bool, scan: Scan, instance: dg.DagsterInstance, root: Path
+) -> None:
+    run = Materialized(root, NOWHERE)
+    run.instance = instance
+    raw, report = run("mixed", "raw", partition="notes"), run("mixed", "report")
+    scan()
+
+    if is_wipe:
+        instance.wipe_assets([RAW, REPORT])
+    else:
+        instance.delete_run(raw.run_id)
+        instance.delete_run(report.run_id)
+    messages = [scan(), scan()]
+
+    assert count_materializations(instance, RAW) == count_materializations(instance, REPORT) == 1
+    assert passed(instance, RAW, "files_match_manifest")[0] and passed(instance, REPORT, "files_match_manifest")[0]
+    assert set(staleness(root, instance).values()) == {"FRESH"}  # those built from `raw`, too
+    assert messages[1] == "nothing was built since the last scan"
+
+
 def test_new_check_results_need_no_materialization(scan: Scan, instance: dg.DagsterInstance, root: Path) -> None:
     scan()
     folder = root / "stage_a/mixed/filtered/notes"
