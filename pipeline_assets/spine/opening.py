@@ -37,8 +37,10 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.
             durable.write_durably(folder / staging.PLAN_FILE, plan_bytes)
         try:
             yield staging.StagingDir(folder, target, lock, has_partial_work)
-        except Exception:
+        except Exception as error:
             lock.raise_if_lost()  # if another builder took over the folder, that explains the failure
+            if isinstance(error, FileNotFoundError) and highest_fence(target) < lock.fence:  # not sealed either
+                raise staging.missing_folder_error(folder) from error
             raise
 
 

@@ -122,6 +122,11 @@ def total_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
     return dict(sorted(totals.items()))
 
 
+def missing_folder_error(folder: Path) -> RetryableError:
+    what = "the staging directory was deleted or renamed during the build"
+    return RetryableError(what, folder, "nothing was sealed; run the same command again")
+
+
 @dataclass(frozen=True)
 class StagingView:
     """Paths and receipts of a staging directory, for workers, which have no lock."""
@@ -131,13 +136,12 @@ class StagingView:
     def path(self, name: str) -> Path:
         """Return the path of a file to write, and create its folder.
 
-        Raise RetryableError if another builder took over and renamed the staging directory.
+        Raise RetryableError if the staging directory was deleted, or renamed by another builder that took over.
         """
         path = self.folder / name
         if not path.parent.is_dir():
             if not self.folder.is_dir():
-                what = "the staging directory no longer exists"
-                raise RetryableError(what, self.folder, "another builder took over; nothing was sealed")
+                raise missing_folder_error(self.folder)
             durable.make_folder(path.parent)
         return path
 

@@ -21,7 +21,7 @@ from typing import Generic, Protocol
 from pipeline_assets.spine.disk_errors import explain_os_error
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import S, Window, Work, run_shard
-from pipeline_assets.spine.staging import Receipt, StagingView
+from pipeline_assets.spine.staging import Receipt, StagingView, missing_folder_error
 from pipeline_assets.spine.usage import resident_bytes
 
 _STOP_TIMEOUT_S = 5.0
@@ -244,7 +244,10 @@ def run_job(work: Work[S], job: ShardJob[S]) -> Receipt | Failure:
     try:
         return run_shard(work, job.shard, job.window, job.staging, job.stage)
     except OSError as error:
-        return Failure.from_exception(explain_os_error(error, Path(os.fsdecode(error.filename or job.staging.folder))))
+        folder = job.staging.folder
+        if isinstance(error, FileNotFoundError) and not folder.exists():
+            return Failure.from_exception(missing_folder_error(folder))
+        return Failure.from_exception(explain_os_error(error, Path(os.fsdecode(error.filename or folder))))
     except Exception as error:
         return Failure.from_exception(error)
 

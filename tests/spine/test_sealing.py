@@ -2,22 +2,28 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from refusals import refusal
-from word_artifact import ENGLISH, write_words
+from word_artifact import ENGLISH, Words, write_words
 from word_building import PLAN, build, files_in, is_whole, list_siblings, seal, write_shard
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings, run_stage
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
-from pipeline_assets.spine.staging import sibling_path
+from pipeline_assets.spine.stage import Window, Work
+from pipeline_assets.spine.staging import Receipt, StagingView, sibling_path
+
+DELETED = (
+    "the staging directory was deleted or renamed during the build; nothing was sealed; run the same command again"
+)
 
 
 def test_seal_moves_exactly_the_named_files(target: Path) -> None:
@@ -161,11 +167,37 @@ def test_replaced_builder_cannot_write(target: Path) -> None:
         with open_staging_dir(target, PLAN):
             message = refusal(lambda: first.path("parts/a.txt"))
 
-    assert (
-        message
-        == f"{first.folder}: the staging directory no longer exists; another builder took over; nothing was sealed"
-    )
+    assert message == f"{first.folder}: {DELETED}"
     assert not first.folder.exists()
+
+
+def delete_and_open(shard: Words, window: Window, folder: StagingView) -> Receipt:
+    """Open a file of a staging directory that was deleted after its path was requested."""
+    path = folder.path(f"parts/{shard.name}.txt")
+    shutil.rmtree(folder.folder)
+    path.open("wb")
+    raise AssertionError
+
+
+def delete_and_request(shard: Words, window: Window, folder: StagingView) -> Receipt:
+    """Request a path in a deleted staging directory."""
+    shutil.rmtree(folder.folder)
+    folder.path(f"parts/{shard.name}.txt")
+    raise AssertionError
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("work", [delete_and_open, delete_and_request])
+def test_build_names_its_deleted_staging_directory(work: Work[Words], workers: int, target: Path) -> None:
+    def build_deleted() -> None:
+        with open_staging_dir(target, PLAN) as staging:
+            list(run_stage("write", work, ENGLISH[:1], staging, RunSettings(workers)))
+
+    message = refusal(build_deleted, RetryableError)
+    build(target)
+
+    assert message == f"{sibling_path(target, 'building', 1)}: {DELETED}"
+    assert is_whole(target)
 
 
 def test_number_rises_above_the_sealed_one_after_the_lock_file_was_deleted(target: Path) -> None:
