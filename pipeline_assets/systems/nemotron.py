@@ -9,7 +9,7 @@ import pydantic
 
 from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
-from pipeline_assets.build.pins import split_pin
+from pipeline_assets.build.pins import source_pin, split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection, list_hub_inputs, template_files
 from pipeline_assets.build.pins.raw_pin import pin_kind
 from pipeline_assets.build.recipe import Recipe
@@ -281,6 +281,7 @@ DECONTAMINATED = Kind(
     "Prompts of a split without items of evaluation sets; each dropped prompt is listed with the item's position.",
     formats=frozenset({"jsonl"}),
     row_store_class=conversations.DecontaminatedPrompts,
+    planner=Planner(source_pin.list_missing_inputs),
     checks=(FILES_CHECK, LEDGER_CHECK),
 )
 

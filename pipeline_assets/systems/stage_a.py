@@ -233,6 +233,7 @@ NORMALIZED = Kind(
     row_store_class=SourceRows,
     after_build=lambda artifact: copy_manifest(artifact, manifest_copy_path(artifact.folder)),
     applies_removals=True,
+    planner=Planner(source_pin.list_missing_inputs),
     checks=(
         FILES_CHECK,
         LEDGER_CHECK,
@@ -298,6 +299,7 @@ DECONTAMINATED = Kind(
     Requires all filtered sources, deduplicated if the recipe has `dedup`, and every evaluation set.""",
     formats=frozenset({"jsonl"}),
     row_store_class=DecontaminatedRows,
+    planner=Planner(source_pin.list_missing_inputs),
     checks=(FILES_CHECK, LEDGER_CHECK),
 )
 

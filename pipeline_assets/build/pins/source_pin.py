@@ -15,6 +15,7 @@ from pipeline_assets.corpus.snapshot.listing import list_snapshot, pin_sample
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe
 from pipeline_assets.corpus.stores import object_source
 from pipeline_assets.corpus.stores.download import missing_objects
+from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.staging import StagingView
@@ -66,6 +67,24 @@ def list_inputs(target: Target, run: Run) -> Listing:
     objects = object_source.list_objects(url, folder)
     missing = {f"{url}/{stored.name}": stored.bytes for stored in missing_objects(objects, StagingView(folder.path))}
     return Listing(tuple({"name": stored.name, "bytes": stored.bytes} for stored in objects), missing)
+
+
+def list_missing_inputs(target: Target, run: Run) -> Listing:
+    """List the files of a target's current pins that are no longer cached.
+
+    The target's build fetches these files again. A pin that will be built lists its own files.
+    """
+    missing = dict[str, int]()
+    for pin in target.upstream:
+        if pin.kind.planner.list_files is not list_inputs or not pin.matches_recipe(run.root):
+            continue
+        if isinstance(pin.external_inputs, SourceFolder):
+            folder = pin.external_inputs.resolve_path(run.root).path
+            manifest = open_artifact(run.root / pin.folder).manifest
+            missing[str(folder)] = object_source.count_missing_bytes(folder, manifest)
+        else:
+            missing |= list_inputs(pin, run).bytes_to_fetch or {}
+    return Listing(bytes_to_fetch={name: count for name, count in missing.items() if count} or None)
 
 
 def _hub_and_recipe(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:

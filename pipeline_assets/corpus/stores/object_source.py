@@ -148,13 +148,24 @@ def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
     Copies that changed since the pin are fetched again. Do nothing for a local folder. Raise InputError if the store
     no longer has an object in its pinned version.
     """
-    url, versions = source_url(folder), pin.provenance.get(VERSIONS_KEY)
-    if url is not None and versions is not None:
-        listed = zip(pin.identity.inputs, pin.provenance["modified_ns"], strict=True)
-        objects = [
-            StoredObject(entry["name"], entry["bytes"], versions[entry["name"]], modified) for entry, modified in listed
-        ]
+    if (url := source_url(folder)) is not None and (objects := _pinned_objects(pin)):
         _copy_objects(url, objects, folder, settings)
+
+
+def count_missing_bytes(folder: Path, pin: Manifest) -> int:
+    """Count the bytes that `restore_source` will fetch."""
+    missing = missing_objects(_pinned_objects(pin), StagingView(folder)) if source_url(folder) is not None else []
+    return sum(stored.bytes for stored in missing)
+
+
+def _pinned_objects(pin: Manifest) -> list[StoredObject]:
+    """List the objects of a pin in their pinned versions; none for files of a folder."""
+    if (versions := pin.provenance.get(VERSIONS_KEY)) is None:
+        return []
+    listed = zip(pin.identity.inputs, pin.provenance["modified_ns"], strict=True)
+    return [
+        StoredObject(entry["name"], entry["bytes"], versions[entry["name"]], modified) for entry, modified in listed
+    ]
 
 
 def _copy_objects(url: str, objects: Sequence[StoredObject], folder: Path, settings: RunSettings) -> None:

@@ -10,9 +10,12 @@ from object_server import ObjectServer, serving
 from object_sources import INLINE, NAMES, URL, build, list_gets, source_recipe, to_lines
 from stage_a_build import digests, step
 
+from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.systems.registry import SYSTEMS
+from pipeline_assets.trust.plan import plan_recipe
 from pipeline_assets.trust.result import VerificationScope
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 
@@ -55,6 +58,22 @@ def test_missing_and_changed_copies_are_fetched_again_when_they_are_read(
     assert digests(build(root)) == digests(built)
     assert list_gets(server) == ([] if change == "touch" else [NAMES[1]])
     assert path.read_bytes() == to_lines(NAMES[1])
+
+
+def test_a_plan_counts_the_pinned_objects_that_its_builds_fetch_again(server: ObjectServer, root: Path) -> None:
+    build(root)
+    targets, run = source_recipe(URL, root).targets(), Run(root, INLINE, HubFiles(root / "hub_cache"))
+    shutil.rmtree(root / "object_cache")
+    nothing_to_build = plan_recipe(artifact_statuses(root, targets), run).bytes_to_fetch
+    shutil.rmtree(step(root, "normalized", "notes"))
+    server.requests.clear()
+
+    planned = plan_recipe(artifact_statuses(root, targets), run).bytes_to_fetch
+
+    assert (nothing_to_build, planned) == (0, sum(len(to_lines(name)) for name in NAMES))
+    assert server.requests == []
+    build(root)
+    assert sorted(list_gets(server)) == sorted(NAMES)
 
 
 def test_a_copy_that_another_recipe_fetched_changes_no_pin(server: ObjectServer, root: Path) -> None:
