@@ -155,7 +155,7 @@ def _version_tags(digest: str, code_version: str) -> dict[str, str]:
 
 
 def newest_storage_ids(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, int]:
-    """Map each partition of an asset, and None for the asset, to its newest stored materialization."""
+    """Map each partition, and None for the asset, to its newest materialization."""
     kind, ids = dg.DagsterEventType.ASSET_MATERIALIZATION, dict[str | None, int]()
     # `get_latest_materialization_event` still returns the event of a deleted run.
     ids.update((None, record.storage_id) for record in instance.fetch_materializations(key, limit=1).records)
@@ -190,7 +190,7 @@ def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str 
 
 
 def find_versions(tags: Mapping[str, str]) -> tuple[str, str]:
-    """Return the data version and the code version of a materialization; empty if missing."""
+    """Return data version and code version of a materialization; empty if missing."""
     return tags.get(_DATA_VERSION_TAG, ""), tags.get(_CODE_VERSION_TAG, "")
 
 

@@ -172,7 +172,7 @@ def test_replaced_builder_cannot_write(target: Path) -> None:
 
 
 def delete_and_open(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """Open a file of a staging directory that was deleted after its path was requested."""
+    """Open a requested path after its staging directory was deleted."""
     path = folder.path(f"parts/{shard.name}.txt")
     shutil.rmtree(folder.folder)
     path.open("wb")
