@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_assets.corpus.filters import hashed_words
+from pipeline_assets.corpus.filters.characters import WORD
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, BlocklistRecipe
 from pipeline_assets.corpus.filters.text_batch import join_texts
@@ -51,6 +52,10 @@ def _build_word_table(path: Path) -> hashed_words.HashedWords:
     line_numbers, phrases = _read_list(path, str.casefold)
     hashes, is_whole, words = hashed_words.hash_phrase_prefixes(join_texts(phrases), hashed_words.word_classes())
     _raise_if_invalid(path, line_numbers, words.tolist(), "has no word")
+    # A phrase is compared without other characters at its ends, so `a$$` would match every `a`.
+    ends = np.array([[ord(phrase.decode()[end]) for end in (0, -1)] for phrase in phrases])
+    is_in_word = (hashed_words.word_classes()[ends] & WORD > 0).all(axis=1)
+    _raise_if_invalid(path, line_numbers, is_in_word.tolist(), "begins or ends with a character that is in no word")
     return hashed_words.build_table(hashes, is_whole)
 
 
