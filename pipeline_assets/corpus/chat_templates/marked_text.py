@@ -30,7 +30,7 @@ from pipeline_assets.spine.errors import InputError
 TEMPLATE_PREFIX, SPAN_RULE_VERSION = "chat/", "spans/1"
 _CHANNELS = ("analysis", "commentary", "final")  # a text column of the source may have others, or none
 _ENTRY = re.compile(
-    rf"(system|user|assistant|tool)(?:/({'|'.join(_CHANNELS)}))?(?:=([^\s<]+?))?@(\d+)-(\d+)"
+    rf"(system|user|assistant|tool)(?:/({'|'.join(_CHANNELS)}))?(?:=([^\s<]+))?@(\d+)-(\d+)"
     r'(?::(?:(\d+)-(\d+)|("\S*")))?(\*?)'
 )
 

@@ -152,6 +152,8 @@ def _render_and_locate(
         message = message if message.is_call else message._replace(content="")
         found[number] = ParsedMessage(message, None, empty, empty)
         order.insert(place, number)
+    if not order:
+        raise Refusal(ChatReason.MASK_UNPROVED, "the template writes no message")
     return ParsedText(text, tuple(found[number] for number in order), None, utf8), order
 
 

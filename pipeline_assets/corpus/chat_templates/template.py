@@ -141,7 +141,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file; empty if missing. Raise InputError if invalid."""
     try:
         values = json.loads(path.read_bytes()) if path.is_file() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"not valid JSON ({one_line(error)})", path, _WHOLE_MODEL_FIX) from None
     if not isinstance(values, dict):
         raise InputError(f"expected a JSON object, got {json.dumps(values):.80}", path, _WHOLE_MODEL_FIX)

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.tokens.loss_counter import LossCounter, with_losses
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe, read_pinned
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
-from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
+from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError, one_line
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.install_hints import not_installed_error
 
@@ -149,11 +149,11 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
         fix = "choose a model that has one, or set `scoring.tokenizer` to o200k_harmony if it was trained with that"
         raise InputError("the model has no tokenizer.json", folder, fix)
     try:
-        added: list[dict[str, Any]] = json.loads(path.read_bytes()).get("added_tokens") or []
-    except (ValueError, AttributeError) as error:
+        added = json.loads(path.read_bytes()).get("added_tokens") or []
+        special: list[str] = [token["content"] for token in added if token.get("special")]
+    except (ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
         fix = "use a folder with all files of the model"
-        raise InputError(f"not a valid tokenizer.json ({error})", path, fix) from None
-    special = [token["content"] for token in added if token.get("special")]
+        raise InputError(f"not a valid tokenizer.json ({one_line(error)})", path, fix) from None
     # Without the id of a control token, every text would be misread.
     missing = [control for control in CONTROL_TOKENS if control not in special] if is_harmony else []
     if missing:

@@ -83,6 +83,14 @@ def test_row_without_a_proof_is_refused_with_its_reason(source: str, tmp_path: P
     assert str(refused.value).startswith(REFUSED[source])
 
 
+@pytest.mark.parametrize("name", ["chatml", "qwen"])
+def test_text_without_messages_rejects_the_row(name: str, family: Load) -> None:
+    reasoning = {"text": "<|start|>assistant<|channel|>analysis<|message|>Two.<|end|>"}
+
+    with pytest.raises(Refusal, match="mask_unproved: the template writes no message"):
+        rendered(reasoning, family(name))
+
+
 RULES = {
     "": "expected spans/1",
     "spans/1": "expected spans/1",

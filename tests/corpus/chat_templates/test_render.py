@@ -12,6 +12,8 @@ from seeded_chats import TOOLS
 from pipeline_assets.corpus.chat_templates.marked_text import encode_row, format_loss_rule, parse_row
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate, ChatTemplateFiles, load_template
 from pipeline_assets.corpus.harmony.encode import loss_message_indexes
+from pipeline_assets.corpus.harmony.message import Message, Role
+from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 
@@ -75,6 +77,15 @@ def test_a_name_of_the_assistant_in_a_text_column_is_not_read_as_a_called_tool(f
     parsed, _ = parse_row(text.parsed.text, text.template, None, format_loss_rule(text.parsed, [1]))
 
     assert [message.is_call for message in parsed.conversation] == [False, False]
+
+
+def test_name_that_resembles_a_span_is_read_back() -> None:
+    message = Message(Role.USER, "two words", 'ann@1-2:"')
+    text = ParsedText("<two>", (ParsedMessage(message, None, Span(0, 4), Span(1, 4)),), None, b"<two>")
+
+    parsed, _ = parse_row(text.text, "chat/a sha", None, format_loss_rule(text, []))
+
+    assert parsed.conversation == [message]
 
 
 TRAINED = {4: ["Four.", "It is four."], 2: MASKS["qwen"][:2], 0: []}

@@ -131,8 +131,13 @@ def test_a_chat_tokenizer_without_special_tokens_is_refused_without_mention_of_h
         load_model_tokenizer(save_tokenizer(tmp_path, (), True), is_harmony=False)
 
 
-def test_an_invalid_tokenizer_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text('["a", "list"]')
+@pytest.mark.parametrize(
+    "content",
+    ['["a", "list"]', '{"added_tokens": [1]}', '{"added_tokens": [{"special": true}]}', "[" * 100_000],
+    ids=["list", "numbers", "no content", "deep"],
+)
+def test_an_invalid_tokenizer_file_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
 
     with pytest.raises(InputError, match=r"not a valid tokenizer\.json"):
         load_model_tokenizer(tmp_path)
