@@ -190,7 +190,8 @@ def _build_dataset(
     command_name: str, dataset: str, dataset_keys: RecipeContent, content: Mapping[str, Any], options: BuildOptions
 ) -> None:
     options = options.with_absolute_root()
-    revision, splits, domain = dataset_keys["revision"], dataset_keys["splits"], dataset_keys.get("domain")
+    revision, domain = dataset_keys["revision"], dataset_keys.get("domain")
+    splits = list(dict.fromkeys(dataset_keys["splits"]))
     section = _draft_section(dataset, revision, splits, options.run.require_hub("a dataset"))
     if "path" in section and options.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
         what = f"the output folder is inside the dataset {dataset}"
@@ -220,4 +221,4 @@ def _draft_section(dataset: str, revision: str | None, splits: Sequence[str], hu
     unknown = next((split for split in splits if split not in available), None)
     if unknown is not None:
         raise unknown_split_error(unknown, available, dataset)
-    return {"dataset": path.name if path else repo, **section, "splits": list(dict.fromkeys(splits)) or available}
+    return {"dataset": path.name if path else repo, **section, "splits": splits or available}

@@ -105,14 +105,15 @@ def test_commit_of_sealed_pools_is_refused(
     assert only_line(refused).endswith(": a folder has no commits, got --pool-revision; omit --pool-revision")
 
 
-def test_recipe_of_splits_with_long_names_has_a_name_with_a_hash(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_recipe_name_has_each_split_once_and_a_hash_if_long(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "chats").mkdir()
     splits = ["a" * 80, "b" * 80]
     for split in splits:
         (tmp_path / "chats" / f"{split}.jsonl").write_bytes(b"{}\n")
-    chosen = ("--split", splits[0], "--split", splits[1], "--out-dir", tmp_path / "out", "--cpu-threads", 0)
+    chosen = [word for split in [*splits, splits[0]] for word in ("--split", split)]
+    words = ("--dataset", tmp_path / "chats", *chosen, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
 
-    result = corpusmill("nemotron", "inventory", "--dataset", tmp_path / "chats", *chosen)
+    result = corpusmill("nemotron", "inventory", *words)
 
     assert result.returncode == 0, result.stderr
     [recipe] = (tmp_path / "out" / "recipes").iterdir()
