@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
-from pipeline_assets.corpus.formats.arrow_columns import repeat_text, string_column, to_numpy
+from pipeline_assets.corpus.formats.arrow_columns import string_column, to_numpy
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
@@ -181,29 +181,22 @@ def _to_reject(origin: RowOrigin, position: int, refusal: Refusal) -> Reject:
 
 
 def _to_batch(drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], origin: RowOrigin) -> pa.RecordBatch:
-    constants = {
-        "dataset": origin.dataset,
-        "subset": origin.subset,
-        "split": origin.split,
-        "source_file": origin.file,
-        "source_revision": origin.revision,
-    }
-    columns = {"text": string_column([draft.conversation.parsed.utf8 for draft in drafts])}
-    size = len(drafts)
-    for name, value in constants.items():
-        columns[name] = to_column([None] * size, pa.string()) if value is None else repeat_text(value, size)
-    rows = [_column_values(draft, tokens) for draft, tokens in zip(drafts, encoded, strict=True)]
-    for field in SCHEMA:
-        if field.name not in columns:
-            columns[field.name] = to_column([row[field.name] for row in rows], field.type)
-    return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
+    texts = string_column([draft.conversation.parsed.utf8 for draft in drafts])
+    rows = [_column_values(draft, tokens, origin) for draft, tokens in zip(drafts, encoded, strict=True)]
+    columns = [
+        texts if field.name == "text" else to_column([row[field.name] for row in rows], field.type) for field in SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _column_values(draft: _Draft, tokens: HarmonyTokens) -> dict[str, object]:
-    """Return a row's values by column, without `text` and the columns of the origin."""
+def _column_values(draft: _Draft, tokens: HarmonyTokens, origin: RowOrigin) -> dict[str, object]:
+    """Return a row's values by column, without `text`."""
     conversation, tools = draft.conversation, draft.tools
     return {
         "id": draft.id,
+        "dataset": origin.dataset,
+        "subset": origin.subset,
+        "split": origin.split,
         "text_sha1": hashlib.sha1(conversation.parsed.utf8, usedforsecurity=False).hexdigest(),
         "loss_mode": conversation.loss_mode.name,
         "loss_rule": conversation.loss_mode.rule,
@@ -211,7 +204,9 @@ def _column_values(draft: _Draft, tokens: HarmonyTokens) -> dict[str, object]:
         **draft.metadata,
         **row_quality(conversation, tokens, tools),
         **row_stats(conversation.parsed, tokens, conversation.loss_mode),
+        "source_file": origin.file,
         "source_row": draft.position,
+        "source_revision": origin.revision,
         "source_tools_id": None if tools is None else tools.tools_id,
         "source_tools_count": 0 if tools is None else len(tools.namespace.tools),
     }

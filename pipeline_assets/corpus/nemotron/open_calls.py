@@ -70,22 +70,20 @@ class OpenCalls:
         """
         if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
+        matched: MatchedBy
         if (claim := self._claimed_key(call_id, name)) is not None:
             self._claims[claim] -= 1
-        tool, matched = self._match_reply(content, to_text(call_id), name if isinstance(name, str) and name else None)
-        return Message(Role.TOOL, content, f"{FUNCTIONS_NAMESPACE}.{tool}", "assistant", "commentary"), matched
-
-    def _match_reply(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
-        """Close the call that a reply answers; return the tool and the kind of match."""
-        if call_id in self._tool_by_id:  # a second reply to a call finds no open call
-            return self._close(self._first_open(("id", call_id)), content, self._tool_by_id[call_id]), "id"
-        if name is not None:
-            index = self._first_open(("name", name))
-            return self._close(index, content, name), "nothing" if index is None else "name"
-        index = self._find_call_for_unnamed_reply()
-        if index is None:
+            matched, key = claim
+            index = self._first_open(claim)  # None for a second reply to a call
+            tool = self._tool_by_id[key] if matched == "id" else key
+            if index is None and matched == "name":
+                matched = "nothing"
+        elif (index := self._find_call_for_unnamed_reply()) is not None:
+            matched, tool = "order", ""
+        else:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
-        return self._close(index, content, ""), "order"
+        tool = self._close(index, content, tool)
+        return Message(Role.TOOL, content, f"{FUNCTIONS_NAMESPACE}.{tool}", "assistant", "commentary"), matched
 
     def _claimed_key(self, call_id: JsonValue, name: JsonValue) -> _CallKey | None:
         """Return the key by which a reply names a call: a known id or a tool's name."""

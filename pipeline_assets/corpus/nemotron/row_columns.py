@@ -10,7 +10,7 @@ The evaluations in `metadata` of Math-v2 record how often a problem was solved. 
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -105,11 +105,11 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
         "meta_pass_k": count,
         "meta_correct_count": passed,
         "meta_correctness_condition": best,
-        "meta_solved_bin": _solved_bin([attempts for attempts in valid.values() if attempts.attempts]),
+        "meta_solved_bin": _solved_bin(valid.values()),
     }
 
 
-def _solved_bin(evaluations: list[_Evaluation]) -> str | None:
+def _solved_bin(evaluations: Collection[_Evaluation]) -> str | None:
     """Return the bin for the share of correct attempts; None without attempts."""
     count = sum(evaluation.attempts or 0 for evaluation in evaluations)
     passed = sum(evaluation.passed or 0 for evaluation in evaluations)
