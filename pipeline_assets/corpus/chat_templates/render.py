@@ -97,20 +97,21 @@ def _check_control_tokens(messages: Sequence[Message], tools: JsonValue, chat_te
 
 
 def _move_replies_behind_calls(
-    indexes: Sequence[int], messages: Sequence[Message], calls_by_reply: Mapping[int, int]
+    indexes: Sequence[int], messages: Sequence[Message], calls_by_reply: dict[int, int]
 ) -> list[int]:
     """Reorder `indexes` so that the first reply to a call directly follows the call.
 
-    All numbers are indexes in `messages`. `calls_by_reply` maps replies to the calls that they answer.
+    All numbers are indexes in `messages`. `calls_by_reply` maps replies, in order, to the calls that they answer. A
+    reply after a message that is neither a call nor a reply keeps its place.
     """
-    ordered, rest = list[int](), list(indexes)
-    while rest:
-        ordered.append(rest.pop(0))
-        call = messages[ordered[-1]]
-        if call.is_call:
-            answers = itertools.takewhile(lambda n: messages[n].is_call or messages[n].role is Role.TOOL, rest)
-            replies = [place for place, number in enumerate(answers) if calls_by_reply.get(number) == ordered[-1]]
-            ordered += [rest.pop(place) for place in replies[:1]]
+    are_others = (not messages[number].is_call and messages[number].role is not Role.TOOL for number in indexes)
+    others_before = dict(zip(indexes, itertools.accumulate(are_others), strict=True))
+    pairs = reversed(calls_by_reply.items())  # of several replies, the first is kept
+    replies = {call: reply for reply, call in pairs if others_before[call] == others_before[reply]}
+    moved, ordered = {*replies.values()}, list[int]()
+    for number in indexes:
+        if number not in moved:
+            ordered += [number, replies[number]] if number in replies else [number]
     return ordered
 
 

@@ -1,5 +1,6 @@
 """Rows rendered by chat templates, with the text that counts in the loss."""
 
+import cProfile
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,19 @@ def test_calls_that_are_written_one_by_one_get_their_own_replies(replies: tuple[
     text = rendered(parallel_calls(*replies), family("llama")).parsed
 
     assert [message.content for message in text.conversation[1:]] == CALLS[replies]
+
+
+def test_rendering_takes_linear_time_in_the_number_of_calls(family: Load) -> None:
+    template, steps = family("chatml"), list[int]()
+    for call_count in (100, 100, 400):  # the first one fills caches
+        calls = [LOOKUP | {"id": str(number)} for number in range(call_count)]
+        replies = [{"role": "tool", "tool_call_id": call["id"], "content": "four"} for call in calls]
+        row = chat(QUESTION, {"role": "assistant", "content": None, "tool_calls": calls}, *replies, TALK[-1])
+        profile = cProfile.Profile()
+        profile.runcall(rendered, row, template)
+        steps.append(sum(entry.callcount for entry in profile.getstats()))
+
+    assert steps[2] < 4.5 * steps[1]
 
 
 def test_a_template_that_writes_ids_gives_each_reply_the_id_of_its_call(tmp_path: Path) -> None:
