@@ -91,10 +91,11 @@ def load_template(files: ChatTemplateFiles) -> ChatTemplate:
     tokenizer, config = load_model_tokenizer(folder, is_harmony=False), _read_json(folder / CONFIG_FILE)
     own = {} if "added_tokens_decoder" in config else _read_json(folder / SPECIAL_TOKENS_FILE)  # as in transformers
     tokens = {key: token for key in _SPECIAL_KEYS if (token := own.get(key, config.get(key)))}
-    for key, token in tokens.items():
-        if isinstance(token, dict) and "content" not in token:
-            raise InputError(f"`{key}` has no `content`, got {json.dumps(token):.80}", folder, _WHOLE_MODEL_FIX)
-    special = {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items()}
+    special = {key: token.get("content") if isinstance(token, dict) else token for key, token in tokens.items()}
+    for key, text in special.items():
+        if not isinstance(text, str):
+            problem = "has no `content`" if text is None else "must be text"
+            raise InputError(f"`{key}` {problem}, got {json.dumps(tokens[key]):.80}", folder, _WHOLE_MODEL_FIX)
     sources = _read_sources(folder, config)
     if "default" not in sources:
         what = f"no default chat template found, only {', '.join(sources)}" if sources else "no chat template found"

@@ -75,6 +75,7 @@ FILES = {
         b'{"bos_token": {"id": 1}}',
         '`bos_token` has no `content`, got {"id": 1}; use a folder',
     ),
+    "a token that is a number": ("special_tokens_map.json", b'{"bos_token": 5}', "`bos_token` must be text, got 5"),
     "half a configuration": ("tokenizer_config.json", b"{", "json: not valid JSON (Expecting property name"),
     "a deep configuration": ("tokenizer_config.json", b"[" * 100_000, "json: not valid JSON (maximum recursion depth"),
     "a template in Latin-1": ("chat_template.jinja", b"\xe9", "chat_template.jinja: not UTF-8 (byte 0); use a folder"),
