@@ -1,6 +1,7 @@
 """Cursors: sensors go on after a cursor that they did not store."""
 
 import json
+import math
 from pathlib import Path
 
 import dagster as dg
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from materialized import NOWHERE
 
+from pipeline_assets import sealed_sensor
 from pipeline_assets.definitions import build_definitions
 from pipeline_assets.sensor_cursor import read_cursor
 from resources.store import Hub
@@ -36,18 +38,25 @@ def test_a_stored_value_is_read_and_no_cursor_is_the_default() -> None:
     assert read_cursor(None, dict[str, str], {"first": "tick"}) == {"first": "tick"}
 
 
+@pytest.fixture(scope="module")
+def definitions(built_notes: Path) -> dg.Definitions:
+    return build_definitions(built_notes)
+
+
 @pytest.mark.parametrize("name", ["sealed_artifacts", "external_sources", "freshness"])
-@pytest.mark.parametrize("cursor", ["edited in the UI", "[]", '{"files/notes": 1}', "0f3c 12"])
 def test_a_sensor_starts_anew_after_a_cursor_of_something_else(
-    name: str, cursor: str, notes_root: Path, instance: dg.DagsterInstance
+    name: str, definitions: dg.Definitions, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sealed_sensor, "_POLLING_SHARE", math.inf)  # no pause between ticks
+    [sensor] = [sensor for sensor in definitions.sensors or [] if sensor.name == name]
+
     def tick(cursor: str | None) -> SensorExecutionData:
-        [sensor] = [sensor for sensor in build_definitions(notes_root).sensors or [] if sensor.name == name]
-        hub = {"hub": Hub(endpoint=NOWHERE)}
-        with dg.build_sensor_context(instance=instance, cursor=cursor, resources=hub) as context:
+        with dg.build_sensor_context(instance, cursor, resources={"hub": Hub(endpoint=NOWHERE)}) as context:
             return sensor.evaluate_tick(context)
 
-    first, anew = tick(None), tick(cursor)
+    first = tick(None)
 
-    assert [event.asset_key for event in anew.asset_events] == [event.asset_key for event in first.asset_events]  # type: ignore[union-attr]
-    assert json.loads(anew.cursor or "") is not None
+    for cursor in ("edited in the UI", "[]", '{"files/notes": 1}', "0f3c 12"):
+        anew = tick(cursor)
+        assert [event.asset_key for event in anew.asset_events] == [event.asset_key for event in first.asset_events]  # type: ignore[union-attr]
+        assert json.loads(anew.cursor or "") is not None
