@@ -61,14 +61,14 @@ FULL = (
 )
 
 
+@pytest.mark.parametrize("typed", ["status", "--version", "run --help"])
 @pytest.mark.parametrize(
-    ("output", "status", "error"), [(">&-", 0, ""), ("> /dev/full", 1, FULL)], ids=["closed", "full"]
+    ("output", "buffering", "status", "error"),
+    [(">&-", "", 0, ""), ("> /dev/full", "", 1, FULL), ("> /dev/full", "-u", 1, FULL)],
 )
-@pytest.mark.parametrize("buffering", ["", "-u"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-@pytest.mark.parametrize("typed", ["status", "--help", "--version", "run --help"])
 def test_unwritable_output_is_not_blamed_on_the_data_root(
-    output: str, status: int, error: str, buffering: str, typed: str, tmp_path: Path
+    output: str, buffering: str, status: int, error: str, typed: str, tmp_path: Path
 ) -> None:
     words = f"CORPUSMILL_DATA='{tmp_path}' '{sys.executable}' {buffering} -m pipeline_assets {typed} {output}"
 
