@@ -87,8 +87,8 @@ def test_other_files_and_the_contents_of_an_intact_instance_are_kept(tmp_path: P
     assert sorted(os.listdir(tmp_path / "elsewhere")) == ["dagster.yaml", "history", "notes.txt", "schedules"]
 
 
-@pytest.mark.parametrize("name", ["web #2", "web: 2", "web\n2", "- web", "web 'ä' \"b\" %20 {c} $HOME"])
-def test_the_instance_is_in_a_data_root_with_any_characters(name: str, tmp_path: Path) -> None:
+def test_the_instance_is_in_a_data_root_with_any_characters(tmp_path: Path) -> None:
+    name = "- web: 2 #2\n'ä' \"b\" %20 {c} $HOME"
     root = tmp_path / "roots" / name
     root.mkdir(parents=True)
 
