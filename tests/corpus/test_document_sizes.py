@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from stage_a_build import INLINE, build, local_source, parse_recipe
 
+from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_sizes import DocumentSizes, describe_outsized_document
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.systems.checks import no_document_is_outsized
@@ -26,25 +27,32 @@ def build_notes(tmp_path: Path) -> Build:
 
 
 @pytest.mark.parametrize(
-    ("large", "other", "passes"),
+    ("large", "other", "is_outsized"),
     [
-        (1_000_001, 9_000, False),
-        (1_000_000, 9_000, True),
-        (1_000_001, 11_000, True),
-        pytest.param(3_000_000, 29_000, False, marks=pytest.mark.slow),
+        (1_000_001, 9_000, True),
+        (1_000_000, 9_000, False),
+        (1_000_001, 11_000, False),
+        (3_000_000, 29_000, True),
+        (1_024_000, 10_240, True),  # exactly 100 medians
+        (1_023_999, 10_240, False),
     ],
 )
-def test_a_document_above_1_mb_and_100_medians_fails(build_notes: Build, large: int, other: int, passes: bool) -> None:
-    texts = [f"{number:05d}".ljust(other, "x") for number in range(9)]
+def test_a_document_above_1_mb_and_100_medians_is_outsized(large: int, other: int, is_outsized: bool) -> None:
+    document, sizes = Document("text", "notes", "books", "a", "mit", "", Meta("rows.jsonl", 0)), DocumentSizes()
+    sizes.add([document] * 10, [*[other] * 9, large])
 
-    artifacts = build_notes([*texts, "y" * large], outputs={"up_to": "normalized"})
+    assert bool(describe_outsized_document([sizes.to_json()])) == is_outsized
+
+
+def test_an_outsized_document_fails_a_check_that_names_its_row(build_notes: Build) -> None:
+    texts = [f"{number:05d}".ljust(9_000, "x") for number in range(9)]
+
+    artifacts = build_notes([*texts, "y" * 1_000_001], outputs={"up_to": "normalized"})
     [normalized] = [artifact for role, artifact in artifacts.items() if role.startswith("stage_a/normal")]
 
     verdict = no_document_is_outsized(normalized)
-    assert verdict.passed == passes
-    if not passes:
-        assert f"n-9 (rows.jsonl, {large:,} bytes)" in verdict.because
-        assert "text_unit" not in verdict.because  # rows of JSON are documents already
+    assert not verdict.passed and "n-9 (rows.jsonl, 1,000,001 bytes)" in verdict.because
+    assert "text_unit" not in verdict.because  # rows of JSON are documents already
 
 
 def test_shards_of_an_earlier_version_have_no_sizes() -> None:
