@@ -18,14 +18,7 @@ from pipeline_assets.corpus.harmony.encode import loss_spans
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 
-MODES = [
-    {"mode": "assistant_last"},
-    *(
-        {"mode": "assistant_all", "analysis": analysis, "calls": calls}
-        for analysis in (False, True)
-        for calls in (False, True)
-    ),
-]
+MODES = [{"mode": "assistant_last"}, {"mode": "assistant_all", "analysis": True, "calls": False}]
 NO_HARMONY = "built as no Harmony,\x1b[31m red"
 ODD = {"role": "assistant", "reasoning_content": "\n", "content": "built 🧿\n\n▌ is said\x1b[2J\x9b1m\tby 日本\n"}
 ROWS = [
