@@ -127,6 +127,15 @@ def first_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Build the version with a new file alone; return its digests."""
+    root = tmp_path_factory.mktemp("fresh") / "data"
+    content = build_content(root, "second")
+    add_file(content, root)
+    return build(recipe(content), run_in(root))
+
+
 def next_version(first_root: Path, root: Path, change: Change) -> tuple[StageARecipe, Run]:
     """Copy the first version to a new data root; return recipe and run of the next."""
     shutil.copytree(first_root, root)
@@ -198,7 +207,7 @@ def forge_task(task: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("damage", ["flipped", "missing", "list damaged", "list forged"])
 def test_damaged_work_is_redone(
-    damage: str, first_root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    damage: str, first_root: Path, fresh: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     second, run = next_version(first_root, tmp_path / "data", add_file)
     for task_list in tmp_path.rglob(f".*.kept/{KEPT_TASKS_FILE}"):
@@ -214,7 +223,7 @@ def test_damaged_work_is_redone(
         built = build(second, run)
 
     assert "sketches" not in reused(caplog)
-    assert built == build(second, run_in(tmp_path / "empty"))
+    assert built == fresh
 
 
 def test_another_program_reuses_nothing(
