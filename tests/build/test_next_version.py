@@ -199,9 +199,9 @@ def flip(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-def forge_task(task: dict[str, str]) -> dict[str, str]:
-    """Forge a kept task with files outside its folder and a valid receipt."""
-    content = task["receipt"].partition("\n")[2].replace(".work/", ".work/../../../../")
+def forge_task(task: dict[str, str], folder: str) -> dict[str, str]:
+    """Forge a kept task with a valid receipt of files outside its folder."""
+    content = task["receipt"].partition("\n")[2].replace(".work/", f".work/../{folder}/")
     return task | {"receipt": f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}"}
 
 
@@ -214,7 +214,8 @@ def test_damaged_work_is_redone(
         if damage == "list damaged":
             task_list.write_bytes(task_list.read_bytes()[:-9])
         elif damage == "list forged":
-            task_list.write_text(json.dumps([forge_task(task) for task in json.loads(task_list.read_text())]))
+            tasks, folder = json.loads(task_list.read_text()), task_list.parent.name
+            task_list.write_text(json.dumps([forge_task(task, folder) for task in tasks]))
         else:
             for path in filter(Path.is_file, task_list.parent.rglob("*")):
                 if path != task_list:
