@@ -50,11 +50,12 @@ def _build_url_table(path: Path, url_to_keys: Callable[[str], list[str]]) -> has
 
 def _build_word_table(path: Path) -> hashed_words.HashedWords:
     line_numbers, phrases = _read_list(path, str.casefold)
-    hashes, is_whole, words = hashed_words.hash_phrase_prefixes(join_texts(phrases), hashed_words.word_classes())
+    classes = hashed_words.word_classes()
+    hashes, is_whole, words = hashed_words.hash_phrase_prefixes(join_texts(phrases), classes)
     _raise_if_invalid(path, line_numbers, words.tolist(), "has no word")
     # A phrase is compared without other characters at its ends, so `a$$` would match every `a`.
-    ends = np.array([[ord(phrase.decode()[end]) for end in (0, -1)] for phrase in phrases])
-    is_in_word = (hashed_words.word_classes()[ends] & WORD > 0).all(axis=1)
+    ends = np.array([[ord(phrase[0]), ord(phrase[-1])] for phrase in map(bytes.decode, phrases)])
+    is_in_word = (classes[np.minimum(ends, len(classes) - 1)] & WORD > 0).all(axis=1)  # beyond the table are no words
     _raise_if_invalid(path, line_numbers, is_in_word.tolist(), "begins or ends with a character that is in no word")
     return hashed_words.build_table(hashes, is_whole)
 

@@ -172,6 +172,7 @@ def test_batch_has_the_verdict_of_each_document_and_counts_missing_urls(recipe: 
         ("urls", "?", "line 1 has no host"),
         ("words", "good\n...\n", "line 2 has no word"),
         ("words", "don't\nété\nहिन्दी\na$$\n", "line 4 begins or ends with a character that is in no word"),
+        ("words", "good\nflag\U000e007f\n", "line 2 begins or ends with a character that is in no word"),
         ("words", "good\n$hit\n", "line 2 begins or ends with a character that is in no word"),
         ("domains", "# hosts\n0.0.0.0 a.org\n", "line 2 is not one host or URL, without anything else"),
         ("domains", "a.org # note\n", "line 1 is not one host or URL, without anything else"),
