@@ -16,7 +16,7 @@ ui: $(BIN)/.demo
 	exec $(BIN)/corpusmill ui --data "$(DATA)" --port $(PORT)
 
 test: $(BIN)/.dev
-	@echo "format, lint, types, tests: about twenty minutes on two cores; make test-quick runs fewer"
+	@echo "format, lint, types, tests: ten to twenty minutes on two cores; make test-quick runs fewer"
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(MAKE) --no-print-directory -j 2 types quick FOLDERS=
 
