@@ -73,8 +73,8 @@ def plan_sample(files: Sequence[SourceFile], max_rows: int) -> list[RowShard]:
     """Plan one shard with at most `max_rows` rows, spread evenly over the files.
 
     Up to 16 pieces of each file are sampled. A compressed file is one piece. Each piece supplies about the same number
-    of rows, from its start. If a piece is too short, later pieces supply the missing rows. Raise InputError as
-    `plan_shards` does.
+    of rows, from its start; if `max_rows` is smaller than the number of pieces, the first ones supply a row each. If a
+    piece is too short, later pieces supply the missing rows. Raise InputError as `plan_shards` does.
     """
     spread = (piece for file in files for piece in _sample_pieces(file))
     pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]
