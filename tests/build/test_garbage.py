@@ -238,6 +238,7 @@ def test_artifact_that_another_process_builds_in_whole_or_part_is_kept(tmp_path:
         ("nemotron subsets --in-dir d/graph --out-dir d", True),  # these commands write no recipe
         ("nemotron pools --in-dir d/graph --out-dir d", True),
         ("nemotron run-all --in-dir d/graph --out-dir d", False),
+        ("stage-a dedup --input d/graph --out-dir d", True),
     ],
 )
 def test_artifacts_of_a_command_that_named_a_recipe_file_or_an_input_folder_are_kept(

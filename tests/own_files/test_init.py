@@ -48,7 +48,7 @@ def test_init_recognizes_output_of_wikiextractor_and_stack_exchange(corpusmill: 
 
     init = corpusmill("init", "both", "--input", tmp_path / "dumps", "--input", pages.parent, "--data", tmp_path)
 
-    assert init.returncode == 0, init.stderr
+    assert (init.returncode, init.stderr) == (0, "")
     stackexchange, wikipedia = yaml.safe_load((tmp_path / "recipes" / "both.yaml").read_text())["sources"]
     assert (stackexchange["kind"], stackexchange["host"], stackexchange["files"]) == (
         "stackexchange",

@@ -10,13 +10,18 @@ from pipeline_assets.build.input_figures import input_figures
 from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.systems.registry import SYSTEMS
+from resources.artifact_metadata import artifact_metadata
 
 
 @pytest.fixture
-def split(build_train_split: Callable[..., Artifact]) -> Manifest:
-    return build_train_split(
-        {f"page-{number}": f"some text of page {number}" for number in range(40)}, "data", 100
-    ).manifest
+def train_split(build_train_split: Callable[..., Artifact]) -> Artifact:
+    return build_train_split({f"page-{number}": f"some text of page {number}" for number in range(40)}, "data", 100)
+
+
+@pytest.fixture
+def split(train_split: Artifact) -> Manifest:
+    return train_split.manifest
 
 
 def with_provenance(manifest: Manifest, **provenance: object) -> Manifest:
@@ -35,6 +40,19 @@ def test_figures_are_ordered_and_real_ones_match_the_manifest(split: Manifest) -
     assert real["peak_disk_bytes"] > real["bytes"]
     assert real["cpu_seconds"] == split.provenance["cpu_seconds"] >= 0
     assert "bytes_fetched" not in real
+
+
+def test_the_ui_shows_planned_figures_next_to_real_ones(train_split: Artifact) -> None:
+    planned = {name: {"value": 1234, "basis": "a guess"} for name in ("documents", "gpu_seconds")}
+    manifest = with_provenance(train_split.manifest, planned=planned)
+
+    metadata = artifact_metadata(replace(train_split, manifest=manifest), SYSTEMS.kinds, was_current=False)
+
+    documents = manifest.identity.counts["documents"]
+    assert str(metadata["planned"].value).splitlines()[2:] == [
+        f"| documents | 1,234 | a guess | {documents} |",
+        "| gpu_seconds | 1,234 | a guess |  |",
+    ]
 
 
 def test_build_seconds_exclude_planning_and_fetching(split: Manifest) -> None:

@@ -61,6 +61,10 @@ ITSELF = "which is never run; use a model whose architecture is part of transfor
             {INDEX: b'{"weight_map": {"a": "b.bin"}}'},
             f"{INDEX} lists b.bin, which is missing or not in safetensors; {WHOLE}",
         ),
+        (
+            {INDEX: json.dumps({"weight_map": {f"{name}": f"{name}.bin" for name in range(9, 0, -1)}}).encode()},
+            f"{INDEX} lists 1.bin, which is missing or not in safetensors; {WHOLE}",
+        ),
         ({INDEX: b'{"weight_map": {}}'}, f"{INDEX} lists no file; {WHOLE}"),
         ({INDEX: None}, PICKLE),
         ({INDEX: None, "pytorch_model.bin": None}, f"neither model.safetensors nor {INDEX} found; {ANOTHER}"),
