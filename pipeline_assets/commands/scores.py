@@ -262,8 +262,8 @@ def _splits_by_file(names: Sequence[str]) -> dict[str, str]:
     datasets, datasets_by_split = dict[str, str](), dict[str, set[str]]()
     for name in names:
         parents = name.split("/")[:-1]
-        names = [folder for folder in parents if not folder.startswith((POOL_PREFIX, SUBSET_PREFIX))]
-        datasets[name] = "/".join(names) if len(names) < len(parents) else ""
+        dataset = [folder for folder in parents if not folder.startswith((POOL_PREFIX, SUBSET_PREFIX))]
+        datasets[name] = "/".join(dataset) if len(dataset) < len(parents) else ""
         datasets_by_split.setdefault(source_split(name), set()).add(datasets[name])
     # A split name of several datasets becomes DATASET/SPLIT, because rows of two datasets may have equal ids.
     return {

@@ -22,7 +22,7 @@ def files_by_split(pool: Path, names: list[str], subdir: str | None = None) -> d
     section = pools_section(str(pool), None, HubFiles(pool / "cache"), subdir)
 
     assert (section["dataset"], section["path"]) == (pool.name, str(pool))
-    assert section["splits"] == list(section["files"])
+    assert section["splits"] == list(section["files"]) == sorted(section["files"])
     return section["files"]
 
 
