@@ -163,9 +163,14 @@ def newest_storage_ids(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[s
     return ids
 
 
-def newest_materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.EventLogEntry]:
-    """Return the newest materialization of an asset, then of each of its partitions."""
-    events, stored = list[dg.EventLogEntry](), list(newest_storage_ids(instance, key).values())
+def newest_materializations(
+    instance: dg.DagsterInstance, key: dg.AssetKey, newest_ids: Mapping[str | None, int]
+) -> list[dg.EventLogEntry]:
+    """Return the newest materialization of an asset, then of each of its partitions.
+
+    `newest_ids` is the result of `newest_storage_ids`.
+    """
+    events, stored = list[dg.EventLogEntry](), list(newest_ids.values())
     for start in range(0, len(stored), _MAX_RECORDS_PER_QUERY):
         ids = stored[start : start + _MAX_RECORDS_PER_QUERY]
         chosen = dg.AssetRecordsFilter(asset_key=key, storage_ids=ids)
@@ -173,10 +178,12 @@ def newest_materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> l
     return events
 
 
-def newest_tags(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, Mapping[str, str]]:
+def newest_tags(
+    instance: dg.DagsterInstance, key: dg.AssetKey, newest_ids: Mapping[str | None, int]
+) -> dict[str | None, Mapping[str, str]]:
     """Map each partition of an asset to the tags of its newest materialization."""
     newest: dict[str | None, Mapping[str, str]] = {}
-    for event in newest_materializations(instance, key):
+    for event in newest_materializations(instance, key, newest_ids):
         materialized = event.asset_materialization
         if materialized is not None:
             newest.setdefault(materialized.partition, materialized.tags or {})
@@ -185,7 +192,7 @@ def newest_tags(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | No
 
 def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, tuple[str, str]]:
     """Map each partition of an asset to its newest data version and code version."""
-    newest = newest_tags(instance, key)
+    newest = newest_tags(instance, key, newest_storage_ids(instance, key))
     return {partition: find_versions(tags) for partition, tags in newest.items()}
 
 

@@ -16,7 +16,7 @@ import dagster as dg
 from pipeline_assets.assets import is_recipe_asset
 from pipeline_assets.build.run import KEEP_RUNS_DAYS
 from pipeline_assets.compat import ASSET_JOB
-from pipeline_assets.events import newest_materializations
+from pipeline_assets.events import newest_materializations, newest_storage_ids
 from pipeline_assets.jobs import RECIPE_TAG
 from pipeline_assets.spine.plural import pluralize
 
@@ -85,7 +85,7 @@ def _is_recipe_run(run: dg.DagsterRun) -> bool:
 
 def _displayed_run_ids(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition) -> Iterator[str]:
     for key in instance.all_asset_keys():
-        yield from (event.run_id for event in newest_materializations(instance, key))
+        yield from (event.run_id for event in newest_materializations(instance, key, newest_storage_ids(instance, key)))
     checks = list(repository.asset_graph.asset_check_keys)
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
     yield from (record.run_id for record in records.values())

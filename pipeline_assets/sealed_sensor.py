@@ -185,8 +185,8 @@ def _new_materializations(
     removed or damaged artifact gets one if the UI shows it as up to date.
     """
     known_keys = {entry.view.key for entry in assets}.intersection(instance.all_asset_keys())
-    reported = {key: events.newest_tags(instance, key) for key in known_keys}
     newest = defaultdict(dict, {key: events.newest_storage_ids(instance, key) for key in known_keys})
+    reported = {key: events.newest_tags(instance, key, newest[key]) for key in known_keys}
     failed_at: dict[tuple[dg.AssetKey, str | None], float] = {}
     for failure in reversed(_latest_failed_runs(instance, _MAX_FAILED_RUNS)):
         run, ended = failure.dagster_run, failure.end_time or 0.0
