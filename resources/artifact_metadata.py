@@ -102,8 +102,8 @@ def _column_metadata(store: RowStore | None) -> dict[str, dg.MetadataValue]:
     for field in schema:
         inner = field.type if is_struct(field.type) else ()
         fields += [(f"{field.name}.{part.name}", part.type) for part in inner] or [(field.name, field.type)]
-    is_nemotron = schema.names[: len(row_schema.SCHEMA)] == row_schema.SCHEMA.names
-    descriptions = _NEMOTRON_COLUMNS if is_nemotron else document.COLUMN_DESCRIPTIONS if "meta" in schema.names else {}
+    is_nemotron, is_documents = row_schema.has_row_columns(schema.names), "meta" in schema.names
+    descriptions = _NEMOTRON_COLUMNS if is_nemotron else document.COLUMN_DESCRIPTIONS if is_documents else {}
     columns = [dg.TableColumn(name, str(type_), descriptions.get(name)) for name, type_ in fields]
     return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns))} if columns else {}
 

@@ -72,16 +72,16 @@ def _is_plain_text(value: object) -> bool:
 
 
 class Document(msgspec.Struct, frozen=True):
-    """Text with its origin.
+    """Text with its origin; `COLUMN_DESCRIPTIONS` describes the fields.
 
     Fields are written in this order, so equal documents are encoded as equal bytes. A missing value is "", not null,
     because readers of JSON lines infer the types of columns from the first rows.
     """
 
-    text: str  # of the source row without NUL characters, as changed by filters and decontamination
+    text: str
     source: str
-    domain: str  # kind of text according to the recipe, such as `web` or `code`
-    doc_id: str  # id from the source row, else an id derived from the text; unique in a source
+    domain: str
+    doc_id: str
     license_tag: str
     created_at: str  # date in the form of `to_iso_time`
     meta: Meta

@@ -20,7 +20,7 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
-from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS, SCHEMA
+from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS, has_row_columns
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT_CONFIG
 from pipeline_assets.spine import durable
@@ -105,7 +105,7 @@ def _read_and_count(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
 
 def _render_card(store: RowStore, split: CardSplit) -> bytes:
     title, manifest = card_title(store.artifact.manifest), store.artifact.manifest
-    columns = COLUMN_DESCRIPTIONS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
+    columns = COLUMN_DESCRIPTIONS if has_row_columns(split.schema.names) else {}
     splits, steps = [split] if split.rows else [], upstream_manifests(store.artifact, store.lineage)
     card = CardContent(title, "path/of/this/folder", splits, [], [manifest], steps, column_descriptions=columns)
     return dataset_card(card).encode()

@@ -1,5 +1,6 @@
 """Schema of normalized rows with a description of each column."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -82,6 +83,11 @@ _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
 }
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
 COLUMN_DESCRIPTIONS: Final = {name: description for name, (_, description) in _COLUMNS.items()}
+
+
+def has_row_columns(names: Sequence[str]) -> bool:
+    """Check whether a table's first columns are those of normalized rows."""
+    return list(names[: len(_COLUMNS)]) == list(_COLUMNS)
 
 
 def select_columns(table: pa.Table) -> pa.Table:
