@@ -144,8 +144,8 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"
     for rule, rows in identity.counts["subsets"].items():
-        empty, needed = identity.decisions["rules"][rule].get("unsaid", ()), needed_columns(rules[rule].where)
-        empty = [name for name in empty if name in needed]
+        needed = needed_columns(rules[rule].where)
+        empty = [name for name in identity.decisions["rules"][rule].get("unsaid", ()) if name in needed]
         reason = f": no row has a value in {', '.join(empty)}" if empty and not rows else ""
         yield f"  {rule}: {pluralize(rows, 'row')}{reason}"
 
