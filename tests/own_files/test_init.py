@@ -104,6 +104,15 @@ def test_init_uses_ids_that_repeat_only_with_equal_texts(corpusmill: Corpusmill,
     assert yaml.safe_load(init.stdout)["sources"][0]["columns"] == {"text": "text"}
 
 
+def test_a_list_is_a_conversation_only_if_all_its_items_have_roles(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    people = [{"role": "author", "name": "Ann"}, {"name": "Bob"}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"people": people, "note": "Some words of a note."}) + "\n")
+
+    init = corpusmill("init", "mine", "--input", tmp_path, "--print")
+
+    assert [source["columns"] for source in yaml.safe_load(init.stdout)["sources"]] == [{"text": "note"}]
+
+
 def test_files_without_columns_join_the_source_of_a_usual_column(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"instruction": "Why?", "output": "Because of this."}\n')
     (tmp_path / "b.jsonl").write_text('{"content": "One."}\n')
