@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline_assets.corpus.readers.row_positions import format_row_position, locate_line, source_file_at
+from pipeline_assets.corpus.stores.object_source import source_path
 from pipeline_assets.spine.errors import UsageError
 
 _HUB_ROW = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]{1,18})")
@@ -78,7 +79,7 @@ def parse_row_address(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
     Rows are numbered from 0 (see `LocalRow`), lines from 1. If the file does not exist, the file in `files` whose path
-    ends with the typed path is used.
+    ends with the typed path is used; for the URL of an object, the object's copy.
 
     Raise UsageError if the text has another form, several of `files` match, or the file or line of a `path:line` is
     missing.
@@ -103,7 +104,8 @@ def _find_file(typed_path: str, files: Iterable[Path]) -> Path:
     path = Path(typed_path).absolute()
     if path.is_file():
         return path
-    found = [*dict.fromkeys(file for file in files if f"{file}".endswith(f"/{typed_path}"))]
+    ending = f"/{source_path(typed_path)}"
+    found = [*dict.fromkeys(file for file in files if f"{file}".endswith(ending))]
     if len(found) > 1:
         raise UsageError("several source files match", typed_path, f"write one of {', '.join(map(str, found))}")
     return found[0] if found else path
