@@ -97,7 +97,8 @@ class SplitSource(RecipeSection):
             raise ValueError(f"{self.dataset!r} cannot be a folder name in the data root; choose another name")
         for split in self.splits:
             if not re.fullmatch(r"\w[\w.-]*", split):
-                raise ValueError(f"a split name must have only letters, digits, `_`, `.` and `-`, got {split!r}")
+                rule = "must begin with a letter, a digit or `_`, and have only these, `.` and `-`"
+                raise ValueError(f"a split name {rule}, got {split!r}")
             if len(longest := max(split, dataset_key(self.dataset), key=len)) > MAX_NAME:
                 raise ValueError(f"a dataset or split name must have at most {MAX_NAME} characters, got {longest!r}")
             if DOTS in (partition := partition_key(self.dataset, split)):

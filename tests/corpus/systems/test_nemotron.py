@@ -55,7 +55,7 @@ SEEDS = {"dataset": "maker/chats", "path": "seeds", "splits": ["low"], "text": "
         ({"dataset": "maker/nemotron"}, "'maker/nemotron' cannot be a folder name in the data root; choose another"),
         ({"dataset": f"maker/{'x' * 151}"}, f"name must have at most 150 characters, got '{'x' * 151}'"),
         ({"splits": ["low...high"]}, "a dataset or split name must not contain `...`, which is a range in Dagster's"),
-        ({"splits": ["../low"]}, "a split name must have only letters, digits, `_`, `.` and `-`, got '../low'"),
+        ({"splits": ["../low"]}, "a split name must begin with a letter, a digit or `_`, and have only these, `.`"),
         ({"splits": ["low", "low"]}, "chats/low is repeated; name each split once"),
         ({"prompts": [SEEDS]}, "chats/low is the name of two different sources; give each seed set a `dataset` of"),
         ({"files": {"high": ["*"]}}, "`files` has 'high', which is not in `splits`"),
