@@ -2,10 +2,11 @@
 
 import datetime
 import difflib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import get_args
+from typing import get_args, get_origin
 
 import pydantic
 from pydantic_core import ErrorDetails
@@ -13,6 +14,8 @@ from pydantic_core import ErrorDetails
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
 _MAX_PREVIEW_CHARACTERS = 200  # of a value in a message
+_MAX_SUGGESTIONS = 3  # sections that an unknown key may belong to
+_ITEM_NAMES: Mapping[object, tuple[str]] = {list: ("0",), tuple: ("0",), dict: ("NAME",), Mapping: ("NAME",)}
 
 # For each type of a union: the last part of an error's location, and the type of the error.
 _UNION_MEMBERS = {"bool": "bool_type", "int": "int_type", "str": "string_type"}
@@ -54,7 +57,8 @@ def format_validation_errors(
     misspelt = {
         (*problem["loc"][:-1], nearest)
         for problem in problems
-        if problem["type"] == "extra_forbidden" and (nearest := _nearest_key(recipe_type, problem["loc"])) is not None
+        if problem["type"] == "extra_forbidden"
+        for nearest in _similar_siblings(recipe_type, problem["loc"])
     }
     # A list whose only item is invalid is also reported as too short.
     parents = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
@@ -86,8 +90,42 @@ def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
     return list(joined.values())
 
 
-def _nearest_key(recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> str | None:
-    return next(iter(difflib.get_close_matches(str(location[-1]), _sibling_keys(recipe_type, location), n=1)), None)
+def _similar_siblings(
+    recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...], cutoff: float = 0.6
+) -> list[str]:
+    """List the most similar key next to the key at a location, if one is similar."""
+    return difflib.get_close_matches(str(location[-1]), _sibling_keys(recipe_type, location), n=1, cutoff=cutoff)
+
+
+def _suggest_keys(recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """List what the unknown key at a location may stand for, each in backticks.
+
+    These are the most similar key next to it, and the paths of the key in the nearest sections that have it, if they
+    are few. With such a path, only a very similar key is listed. A key that the section has with another `kind` or
+    `mode` is not meant for other sections.
+    """
+    _, parents = _possible_section_types(recipe_type, location[:-1])
+    places = ["0" if part.isdigit() else part for part in parents]
+    by_shared_parents: dict[int, list[str]] = {-1: []}
+    paths = dict.fromkeys(_paths_of_key(recipe_type, str(location[-1])))
+    for path in {} if (*places, str(location[-1])) in paths else paths:
+        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(places, path, strict=False)))
+        name = f"`{'.'.join([*parents[:shared], *path[shared:]])}`{' at the top level' * (len(path) == 1)}"
+        by_shared_parents.setdefault(shared, []).append(name)
+    elsewhere = by_shared_parents[max(by_shared_parents)]
+    elsewhere = elsewhere if len(elsewhere) <= _MAX_SUGGESTIONS else []
+    return [f"`{key}`" for key in _similar_siblings(recipe_type, location, 0.8 if elsewhere else 0.6)] + elsewhere
+
+
+def _paths_of_key(
+    section: type[pydantic.BaseModel], key: str, parents: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all keys of a name, with 0 for a position in a list and NAME for a key that users choose."""
+    for name, field in section.model_fields.items():
+        if name == key:
+            yield (*parents, name)
+        for inner, path in _sections_in(field.annotation, (*parents, name)):
+            yield from _paths_of_key(inner, key, path)
 
 
 def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], file_and_line: str) -> UsageError:
@@ -95,8 +133,9 @@ def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], 
     place = RecipeKey(name, file_and_line) if name else file_and_line
     match problem["type"]:
         case "extra_forbidden":
-            nearest, known = _nearest_key(recipe_type, problem["loc"]), _sibling_keys(recipe_type, problem["loc"])
-            fix = f"did you mean `{nearest}`?" if nearest else f"remove it; known keys: {', '.join(known)}"
+            suggested = " or ".join(_suggest_keys(recipe_type, problem["loc"]))
+            known = ", ".join(_sibling_keys(recipe_type, problem["loc"]))
+            fix = f"did you mean {suggested}?" if suggested else f"remove it; known keys: {known}"
             return UsageError(f"unknown key `{name}`", file_and_line, fix)
         case "missing":
             return UsageError(f"the key `{name}` is missing", file_and_line, "add it")
@@ -204,7 +243,14 @@ def _possible_section_types(
 
 def section_types_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
     """Yield the section types in a field's annotation, also in its lists and unions."""
+    return (section for section, _ in _sections_in(annotation, ()))
+
+
+def _sections_in(
+    annotation: object, path: tuple[str, ...]
+) -> Iterator[tuple[type[pydantic.BaseModel], tuple[str, ...]]]:
+    """Yield (section type, path of the section) for the section types in the annotation of the field at `path`."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
-        yield annotation
+        yield annotation, path
     for argument in get_args(annotation):
-        yield from section_types_in(argument)
+        yield from _sections_in(argument, (*path, *_ITEM_NAMES.get(get_origin(annotation), ())))
