@@ -120,7 +120,10 @@ def _suggest_keys(recipe_type: type[pydantic.BaseModel], location: tuple[int | s
 def _paths_of_key(
     section: type[pydantic.BaseModel], key: str, parents: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of all keys of a name, with 0 for a position in a list and NAME for a key that users choose."""
+    """Yield the paths of all keys with a name, below `parents`.
+
+    In a path, 0 stands for any position in a list, and NAME for a key that users choose.
+    """
     for name, field in section.model_fields.items():
         if name == key:
             yield (*parents, name)
@@ -249,7 +252,10 @@ def section_types_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
 def _sections_in(
     annotation: object, path: tuple[str, ...]
 ) -> Iterator[tuple[type[pydantic.BaseModel], tuple[str, ...]]]:
-    """Yield (section type, path of the section) for the section types in the annotation of the field at `path`."""
+    """Yield section types in a field's annotation, with the paths of their sections.
+
+    `path` is the path of the field.
+    """
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation, path
     for argument in get_args(annotation):
