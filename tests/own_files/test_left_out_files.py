@@ -4,12 +4,15 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import yaml
 from command_results import Corpusmill, refused
 from pyarrow import feather, orc
@@ -143,18 +146,40 @@ def test_printed_commands_convert_files_of_arrow_to_parquet(corpusmill: Corpusmi
     assert all(pq.read_table(path).to_pylist() == table.to_pylist() for path in converted)
 
 
-def test_init_explains_other_layouts_of_conversations_and_rows(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_init_prints_commands_that_convert_conversations_and_rows(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
-    turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
+    turns = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}, {"from": "tool", "value": "3"}]
+    nodes = {
+        "a": ("root", "user", ["Why?"]),
+        "b": ("a", "assistant", ["Old."]),
+        "c": ("a", "assistant", ["New", {}, "s"]),
+    }
+    tree: dict[str, Any] = {"root": {"parent": None, "message": None}}
+    for node, (parent, role, parts) in nodes.items():
+        tree[node] = {"parent": parent, "message": {"author": {"role": role}, "content": {"parts": parts}}}
     (folder / "a.txt").write_text("A text.")
-    (folder / "chat.jsonl").write_text(json.dumps({"id": "x", "conversations": turns}))
+    (folder / "chat.jsonl.gz").write_bytes(gzip.compress(json.dumps({"id": "x", "the turns": turns}).encode()))
+    (folder / "export.json").write_text(json.dumps([{"title": "T", "current_node": "c", "mapping": tree}]))
     (folder / "rows.json").write_text(json.dumps({"the rows": [{"text": "A text of some words."}]}))
 
     lines = corpusmill("init", "odd", "--input", folder, "--data", tmp_path).stderr
-    advice = "write them as `messages` with `role` (user, assistant) and `content`, and run `init` again"
-    assert f"chat.jsonl (conversations in `conversations` with the keys `from` and `value`; {advice})" in lines
-    assert f"""write them as lines: jq -c '.["the rows"][]' {folder}/rows.json > FILE.jsonl)""" in lines
+    commands = re.findall(r"(?:as lines|`init` again): (.*\.jsonl)\)", lines)
+    assert len(commands) == 3
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    for command in commands:
+        subprocess.run(command, shell=True, check=True)
+
+    question = {"role": "user", "content": "Why?"}
+    assert {path.name: json.loads(path.read_text()) for path in folder.glob("*.*.jsonl")} == {
+        "chat.jsonl.gz.jsonl": {
+            "id": "x",
+            "messages": [question, {"role": "assistant", "content": "So."}, {"role": "tool", "content": "3"}],
+        },
+        "export.json.jsonl": {"title": "T", "messages": [question, {"role": "assistant", "content": "New\ns"}]},
+        "rows.json.jsonl": {"text": "A text of some words."},
+    }
 
 
 def test_init_omits_dead_links_pipes_and_loops_and_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:

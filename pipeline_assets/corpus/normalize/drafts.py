@@ -8,18 +8,18 @@ import glob
 import itertools
 import json
 import re
-import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline_assets.corpus.nemotron.splits import split_from_file_name
+from pipeline_assets.corpus.normalize.conversation_files import describe_conversations, find_list
 from pipeline_assets.corpus.normalize.left_out import (
     LeftOutFiles,
     describe_left_out,
     describe_links_and_copies,
+    jq_command,
     leave_out,
     scan_hidden_entries,
     unreadable_entries,
@@ -264,24 +264,18 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile, root: Path) -
     usual = [path for path in letters if path.rpartition(".")[2] in _TEXT_COLUMN_NAMES]
     ranks = {path: (path.count("."), _TEXT_COLUMN_NAMES.index(path.rpartition(".")[2])) for path in usual}
     column = min(usual, key=ranks.__getitem__, default=None)
-    turns = _find_list(rows, {"role"})
-    if column not in _TEXT_COLUMN_NAMES and turns is None and len(rows) == 1 and is_array_or_multiline_file(file):
+    if column in _TEXT_COLUMN_NAMES:
+        return column
+    if conversations := describe_conversations(rows, file, root):
+        raise InputError(conversations, file.path, "")
+    if len(rows) == 1 and is_array_or_multiline_file(file):
         raise InputError("one object, such as settings, without a text in a column of a usual name", file.path, "")
     if column is not None:
         return column
-    if turns is not None:
-        options = ["--dataset", str(file.path.parent), "--split", split_from_file_name(file.name)]
-        options += ["--domain", "chat_if", "--out-dir", str(root)]
-        command = shlex.join(["corpusmill", "nemotron", "normalize", *options])
-        raise InputError(f"conversations in `{turns}`; read them with: {command}", file.path, "")
-    if turns := _find_list(rows, {"from", "value"}):
-        advice = "write them as `messages` with `role` (user, assistant) and `content`, and run `init` again"
-        raise InputError(f"conversations in `{turns}` with the keys `from` and `value`; {advice}", file.path, "")
     if not any(letters.values()):
-        if len(rows) == 1 and (name := _find_list(rows, set())):
-            command = shlex.join(["jq", "-c", f".[{json.dumps(name)}][]", str(file.path)])
-            what = f"rows in a list of one object; write them as lines: {command} > FILE.jsonl"
-            raise InputError(what, file.path, "")
+        if len(rows) == 1 and (name := find_list(rows, set())):
+            command = jq_command(file, f".[{json.dumps(name)}][]")
+            raise InputError(f"rows in a list of one object; write them as lines: {command}", file.path, "")
         scope = f" in the first {SAMPLE_SIZE} rows" if len(rows) == SAMPLE_SIZE else ""
         raise InputError(f"no column contains text{scope}", file.path, "")
     return letters.most_common(1)[0][0]
@@ -294,14 +288,6 @@ def _text_values(row: Mapping[str, Any], path_prefix: str = "") -> Iterator[tupl
             yield from _text_values(value, f"{path_prefix}{name}.")
         elif isinstance(value, str) and value:
             yield path_prefix + name, value
-
-
-def _find_list(rows: Sequence[dict[str, Any]], keys: Set[str]) -> str | None:
-    """Return the first column with a list of objects that all have `keys`."""
-    lists = ((name, value) for row in rows for name, value in row.items() if isinstance(value, list) and value)
-    return next(
-        (name for name, items in lists if all(isinstance(item, dict) and keys <= item.keys() for item in items)), None
-    )
 
 
 def _selection_keys(folder: SourceFolder, selected_files: Sequence[SourceFile]) -> dict[str, list[str]]:

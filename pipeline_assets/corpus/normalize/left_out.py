@@ -19,21 +19,21 @@ from pipeline_assets.spine.files import file_sha256
 
 _HEAD_BYTES = 1 << 16
 _MAX_NAMES = 5
-# In a reason, they stand for the path of the file and for its folder; no path contains NUL.
-_FILE, _FOLDER = "\0file", "\0folder"
+FILE_PATH, FOLDER_PATH = "\0file", "\0folder"
+"""In a command of a reason, these stand for the path of the file, and of its folder."""
 _ARROW_MAGIC = b"ARROW1"  # of the file format of Arrow; its stream format has none
-_OFFICE_COMMAND = f"convert it: soffice --headless --outdir {_FOLDER} --convert-to"
+_OFFICE_COMMAND = f"convert it: soffice --headless --outdir {FOLDER_PATH} --convert-to"
 _TO_PARQUET = (
     "convert it: python -c 'import sys, pyarrow.{0}, pyarrow.parquet; "
-    f"""pyarrow.parquet.write_table(pyarrow.{{1}}, sys.argv[1] + ".parquet")' {_FILE}"""
+    f"""pyarrow.parquet.write_table(pyarrow.{{1}}, sys.argv[1] + ".parquet")' {FILE_PATH}"""
 )
 _CONVERSIONS = {
-    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE_COMMAND} docx {_FILE}"),
-    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE_COMMAND} csv {_FILE}"),
-    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE_COMMAND} pdf {_FILE}"),
-    ".epub": f"convert it: pandoc {_FILE} --output {_FILE}.html",
-    **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), f"unpack it: tar -xf {_FILE} -C {_FOLDER}"),
-    ".zip": f"unpack it: unzip {_FILE} -d {_FOLDER}",
+    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE_COMMAND} docx {FILE_PATH}"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE_COMMAND} csv {FILE_PATH}"),
+    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE_COMMAND} pdf {FILE_PATH}"),
+    ".epub": f"convert it: pandoc {FILE_PATH} --output {FILE_PATH}.html",
+    **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), f"unpack it: tar -xf {FILE_PATH} -C {FOLDER_PATH}"),
+    ".zip": f"unpack it: unzip {FILE_PATH} -d {FOLDER_PATH}",
     ".feather": _TO_PARQUET.format("feather", "feather.read_table(sys.argv[1])"),
     ".orc": _TO_PARQUET.format("orc", "orc.read_table(sys.argv[1])"),
     ".arrow": _TO_PARQUET.format("ipc", "ipc.open_stream(sys.argv[1]).read_all()"),  # files of `datasets`
@@ -65,7 +65,7 @@ def describe_left_out(left_out: LeftOutFiles, folder: Path) -> list[str]:
 
 def _complete_commands(reason: str, path: Path | None) -> str:
     file, folder = ("FILE", "FOLDER") if path is None else (_quote_path(path), _quote_path(path.parent))
-    return reason.replace(_FILE, file).replace(_FOLDER, folder)
+    return reason.replace(FILE_PATH, file).replace(FOLDER_PATH, folder)
 
 
 def _quote_path(path: Path) -> str:
@@ -101,13 +101,22 @@ def unreadable_reason(file: SourceFile) -> str | None:
         hint = f"; to read it as text, add `**/*{ending}` to `files`, and set `text_endings: [{suffix}]`"
     conversion = _CONVERSIONS.get(".feather" if head.startswith(_ARROW_MAGIC) else suffix)
     if codec and conversion and "tar -xf" not in conversion:  # tar decompresses its input
-        return f"decompress it: {codec.name} -dc < {_FILE} > {_FILE}{suffix}"
+        return f"decompress it: {codec.name} -dc < {FILE_PATH} > {FILE_PATH}{suffix}"
     return conversion or f"unknown format{hint}"
 
 
+def jq_command(file: SourceFile, *arguments: str) -> str:
+    """Return a command for a reason: it writes what jq makes of a file next to the file."""
+    with open_source(file) as opened:
+        codec = detect_codec(opened.read(HEAD_BYTES))
+    jq = shlex.join(["jq", "-c", *arguments])
+    jq = f"{codec.name} -dc < {FILE_PATH} | {jq}" if codec else f"{jq} {FILE_PATH}"
+    return f"{jq} > {FILE_PATH}.jsonl"
+
+
 def _encoding_fault(head: bytes, suffix: str, codec: Codec | None) -> str | None:
-    pipe, source = (f"{codec.name} -dc < {_FILE} | ", "") if codec else ("", f"{_FILE} ")
-    output = f"-t UTF-8 {source}-o {_FILE}.utf8{suffix}"
+    pipe, source = (f"{codec.name} -dc < {FILE_PATH} | ", "") if codec else ("", f"{FILE_PATH} ")
+    output = f"-t UTF-8 {source}-o {FILE_PATH}.utf8{suffix}"
     if head.startswith(UTF16_MARKS):
         encoding = "UTF-32" if head.startswith(codecs.BOM_UTF32_LE) else "UTF-16"
         return f"{encoding}; convert it: {pipe}iconv -f {encoding} {output}"
@@ -118,7 +127,7 @@ def _encoding_fault(head: bytes, suffix: str, codec: Codec | None) -> str | None
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < _HEAD_BYTES)
     except UnicodeDecodeError:
         return f"not UTF-8; convert it, such as: {pipe}iconv -f WINDOWS-1252 {output}"
-    output = f"{source and '< '}{source}> {_FILE}.text{suffix}"
+    output = f"{source and '< '}{source}> {FILE_PATH}.text{suffix}"
     return f"NUL characters; remove them: {pipe}tr -d '\\000' {output}" if nul_characters else None
 
 
