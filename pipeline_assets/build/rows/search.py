@@ -11,6 +11,7 @@ from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.corpus.readers.source_folder import input_folder, input_folder_path
+from pipeline_assets.corpus.stores.object_source import source_path
 from pipeline_assets.spine.errors import InputError
 
 _EXCERPT_CHARACTERS = 100
@@ -28,10 +29,11 @@ class FoundRow(NamedTuple):
 def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
     """Yield the rows of files named `query`, else the documents that contain `query`.
 
-    `query` may be the path of a file or the end of a path. White space in `query` matches any white space in a text.
+    `query` may be the path of a file or the end of a path, or the URL of an object. White space in `query` matches any
+    white space in a text.
     """
     corpora = [store for store in stores.source_row_stores() if isinstance(store, FileRows)]
-    files = [_find_files(corpus, query) for corpus in corpora]
+    files = [_find_files(corpus, str(source_path(query))) for corpus in corpora]
     pattern = None if any(files) else re.compile(r"\s+".join(map(re.escape, query.split())))
     for corpus, names in zip(corpora, files, strict=True):
         schema, folder = corpus.schema, corpus.artifact.folder

@@ -15,7 +15,7 @@ from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
 from pipeline_assets.build.rows.row_stores import open_rows
-from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow, parse_row_address
+from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import SYSTEMS
@@ -113,15 +113,3 @@ def test_every_kind_with_rows_is_covered() -> None:
     with_rows = {name for name, kind in SYSTEMS.kinds.items() if kind.row_store_class is not None}
     differing = sorted(with_rows ^ (stage_a | healing | nemotron | stage2 | parallel))
     assert not differing, f"add the roles of {differing} to the lists above, or remove them if they have no rows"
-
-
-@pytest.mark.parametrize("place", ["#8", ":2"])
-def test_a_row_in_an_object_store_is_named_by_its_url(tmp_path: Path, place: str) -> None:
-    copy = tmp_path / "object_cache" / "s3" / "bucket" / "notes" / "a.jsonl"
-    copy.parent.mkdir(parents=True)
-    copy.write_text('{"a":1}\n{"a":2}\n')
-
-    row = parse_row_address(f"s3://bucket/notes/a.jsonl{place}", [copy.with_name("b.jsonl"), copy])
-
-    assert isinstance(row, LocalRow)
-    assert (row.path, row.row) == (copy, 8)

@@ -18,10 +18,15 @@ from stage_a_sources import recipe_content, with_decontamination
 
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.inventory import artifact_statuses
+from pipeline_assets.build.rows.follow import follow_source, source_files
+from pipeline_assets.build.rows.row_stores import RowStores
+from pipeline_assets.build.rows.search import search_rows
+from pipeline_assets.build.rows.source_row import parse_row_address
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.stores import download
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import plan_recipe
 from pipeline_assets.trust.rebuild import rebuild
@@ -71,6 +76,17 @@ def test_digests_equal_those_of_local_files_and_an_object_is_fetched_once(
     server.requests.clear()
     assert digests(build(root)) == digests(from_store)
     assert server.requests == []
+
+
+def test_rows_are_found_by_the_url_of_their_object(server: ObjectServer, root: Path) -> None:
+    build(root)
+    stores = RowStores(SYSTEMS.kinds, Lineage(root))
+    url = f"{URL}/{NAMES[0]}"
+
+    [followed] = follow_source(stores, parse_row_address(f"{url}:3", source_files(stores.lineage)))
+
+    assert followed.part is not None and followed.part.text.startswith(f"Note 2 of {NAMES[0]} has words.")
+    assert [row.place for row in search_rows(stores, url)][2].startswith(f"{NAMES[0]} byte ")
 
 
 def test_a_cut_fetch_continues_by_ranges(server: ObjectServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
