@@ -131,6 +131,8 @@ def parse_yaml(text: str, text_keys: bool = False, as_text: bool = False) -> obj
 
 def _describe_mistake(error: yaml.MarkedYAMLError) -> str:
     """Describe a mistake with its line, or with the line of the enclosing bracket."""
+    if error.problem == "exceeded maximum nesting depth":  # of libyaml, above ours
+        return _LIMITS_EXCEEDED
     if "flow" in (error.context or "") and error.context_mark is not None:
         return f"line {error.context_mark.line + 1}: a bracket or brace is not closed, or a comma is missing"
     mark = error.problem_mark

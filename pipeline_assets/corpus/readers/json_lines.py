@@ -1,6 +1,7 @@
 """Rows of JSON lines."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -14,6 +15,9 @@ from pipeline_assets.spine.errors import InputError
 # Reasons of faults of a last line that do not indicate a truncated file.
 _COMPLETE_LINE_REASONS = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
 _decode = msgspec.json.Decoder().decode
+_NOT_UTF8 = "Invalid UTF-8 encoded string"  # of a DecodeError; before version 0.23, msgspec raised UnicodeDecodeError
+_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
+_ESCAPES = re.compile(rb"(?:\\u[0-9a-fA-F]{4})++|\\.", re.DOTALL)  # a pair of surrogates is one character
 
 
 def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Row]]:
@@ -49,8 +53,8 @@ def parse_row(line: bytes, noun: str = "line") -> Row:
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
         if has_deep_brackets(line, 1 + MAX_NESTING):
             return NESTED_TOO_DEEP
-        if isinstance(error, UnicodeDecodeError):
-            return utf8_fault(error)
+        if isinstance(error, UnicodeDecodeError) or str(error) == _NOT_UTF8:
+            return utf8_fault(_first_utf8_error(line))
         return _find_lone_surrogate(line) or Fault("not_json", str(error))
     if not isinstance(row, dict):
         return Fault("wrong_type", f"the {noun} is {type(row).__name__}")
@@ -95,6 +99,24 @@ def raise_if_array_or_multiline(first_line: bytes, where: object) -> None:
     if first_line[:1] + first_line[1:].lstrip(b" \t\r") == b"{\n":
         fix = "write one line per object: jq -c . FILE"
         raise InputError("JSON objects are spread over several lines", where, fix)
+
+
+def _first_utf8_error(line: bytes) -> UnicodeDecodeError:
+    """Return the error of the first string of a line that is not UTF-8.
+
+    Positions count the bytes of the string, with its escapes replaced, whatever error msgspec raised.
+    """
+    for string in _STRING.finditer(line):
+        try:
+            _ESCAPES.sub(_replace_escapes, string[1]).decode("utf-8")
+        except UnicodeDecodeError as error:
+            return error
+    raise ValueError("all strings are UTF-8")
+
+
+def _replace_escapes(escapes: re.Match[bytes]) -> bytes:
+    text: str = json.loads(b'"%s"' % escapes[0])
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _find_lone_surrogate(line: bytes) -> Fault | None:

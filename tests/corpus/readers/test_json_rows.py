@@ -1,12 +1,19 @@
 """Lines of JSON become rows or faults; other JSON files are refused."""
 
+import contextlib
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.faults import Fault
+from pipeline_assets.corpus.readers import json_lines
+from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
 from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges
@@ -52,6 +59,39 @@ def test_a_line_becomes_its_object() -> None:
 )
 def test_a_line_without_an_object_is_a_fault_with_its_reason(line: bytes, reason: str, detail: str) -> None:
     assert parse_row(line) == parse_row(line + b"\n") == Fault(reason, detail)
+
+
+PARTS = (
+    b"a",
+    b"\xc3\xa9",
+    b"\\n",
+    b"\\u00e9",
+    b"\\ud83d\\ude00",
+    b"\\\\",
+    b"\xed\xa0\x80",
+    b"\xe2\x82",
+    b"\xff",
+    b'", "b": "',
+)
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=9))
+def test_the_fault_of_invalid_utf8_depends_on_the_first_such_string_for_any_version_of_msgspec(
+    parts: list[bytes],
+) -> None:
+    line = b'{"a": "%s"}' % b"".join(parts)
+    fault = parse_row(line)
+    if isinstance(fault, dict):
+        assert fault == json.loads(line)
+        return
+    with contextlib.suppress(msgspec.DecodeError):  # of version 0.23
+        try:
+            msgspec.json.decode(line)
+        except UnicodeDecodeError as error:
+            assert fault == utf8_fault(error)
+    with pytest.MonkeyPatch.context() as patch:  # version 0.23
+        patch.setattr(json_lines, "_decode", Mock(side_effect=msgspec.DecodeError("Invalid UTF-8 encoded string")))
+        assert parse_row(line) == fault
 
 
 def test_64_levels_of_nesting_are_allowed_and_brackets_in_texts_are_ignored() -> None:
