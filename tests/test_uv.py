@@ -1,4 +1,4 @@
-"""uv installs the versions of constraints.txt with the commands of the README."""
+"""uv installs the versions of constraints.txt, and the oldest versions that pyproject.toml allows."""
 
 import os
 import re
@@ -56,16 +56,40 @@ def test_the_commands_of_the_readme_install_and_run(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     copy_checkout(clone)
 
-    installed = run_uv(sync, clone)
-    if installed.returncode and any(message in installed.stderr for message in UNREACHABLE):
-        pytest.skip("no package index can be reached")
-    assert installed.returncode == 0, installed.stderr
+    download(sync, clone)
     shown = run_uv([*demo, "--only", "stage2"], clone)
     assert shown.returncode == 0, shown.stderr
     assert " identical; stage2/token_shards " in shown.stdout
 
     missing = run_uv(["uv", "pip", "install", "--dry-run", "--require-hashes", "-r", "requirements.lock"], clone)
     assert "Would make no changes" in missing.stderr, missing.stderr
+
+
+@pytest.mark.slow
+def test_the_oldest_versions_that_pyproject_allows_build_a_corpus(tmp_path: Path) -> None:
+    copy_checkout(tmp_path / "clone")
+    oldest = "uv pip compile -q --resolution lowest-direct --extra languages --extra tokenizers -o oldest.txt"
+    python = ["--python", "env/bin/python"]
+
+    assert run_uv(["uv", "venv", "-q", "env"], tmp_path).returncode == 0
+    download([*oldest.split(), *python, "clone/pyproject.toml"], tmp_path)
+    download(["uv", "pip", "install", "-q", *python, "-r", "oldest.txt"], tmp_path)
+    download(["uv", "pip", "install", "-q", *python, "--no-deps", "-e", "clone"], tmp_path)
+    built = subprocess.run(
+        ["env/bin/corpusmill", "smoke", "--out-dir", "out"], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert "\nmsgspec==" in (tmp_path / "oldest.txt").read_text()
+    assert built.returncode == 0, built.stderr
+    assert "20 artifacts built, 48 checks passed" in built.stdout
+
+
+def download(command: list[str], folder: Path) -> None:
+    """Run a command of uv that needs a package index; skip the test if none can be reached."""
+    finished = run_uv(command, folder)
+    if finished.returncode and any(message in finished.stderr for message in UNREACHABLE):
+        pytest.skip("no package index can be reached")
+    assert finished.returncode == 0, finished.stderr
 
 
 def run_uv(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
