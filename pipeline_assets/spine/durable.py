@@ -82,7 +82,7 @@ class DurableFile:
     """File that appears at its path, complete and synced, if its block succeeds.
 
     `bytes_written` and `sha256` are the number and the hash of the bytes written so far. `mode` is the file's mode
-    before the umask is applied.
+    before the umask is applied. If `mode` lets the group read the file, so does every umask in a shared folder.
     """
 
     def __init__(self, path: Path, mode: int = 0o666) -> None:
@@ -103,7 +103,10 @@ class DurableFile:
             with contextlib.suppress(FileExistsError):
                 opener = functools.partial(os.open, mode=self._mode)
                 self._file = open(self._temporary, "xb", buffering=0, opener=opener)
-                return self
+                break
+        if self._mode & stat.S_IRGRP:
+            share_file(self._temporary)
+        return self
 
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
@@ -256,6 +259,14 @@ def is_shared(folder: Path) -> bool:
     """Check whether a folder is setgid and writable for its group, as with mode 2775."""
     shared = stat.S_ISGID | stat.S_IWGRP
     return folder.stat().st_mode & shared == shared
+
+
+def share_file(path: Path) -> None:
+    """Let the group read a file of this user, if the folder is shared."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if not mode & stat.S_IRGRP and is_shared(path.parent):
+        call_failpoint("chmod", path)
+        path.chmod(mode | stat.S_IRGRP)
 
 
 def remove(path: Path) -> None:

@@ -36,6 +36,23 @@ def test_file_is_written_with_its_bytes_counted_and_hashed(path: Path) -> None:
     assert (file.bytes_written, file.sha256) == (8, hashlib.sha256(b"one two!").hexdigest())
 
 
+@pytest.mark.parametrize(("folder_mode", "group_bits"), [(0o755, 0), (0o777, 0), (0o2775, 0o040)])
+def test_group_of_a_shared_folder_can_read_files_written_with_umask_077(
+    path: Path, folder_mode: int, group_bits: int
+) -> None:
+    path.parent.chmod(folder_mode)
+    before = os.umask(0o077)
+    try:
+        write_durably(path, b"words")
+        write_durably(path.with_name("secret"), b"key", mode=0o600)
+        reserve(path.with_name("ranges"), 8)
+    finally:
+        os.umask(before)
+
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    assert modes == {path.name: 0o600 | group_bits, "ranges": 0o600 | group_bits, "secret": 0o600}
+
+
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3_000_000])
 def test_first_bytes_of_another_file_are_appended_counted_and_hashed(path: Path, size: int) -> None:
     content = bytes(range(256)) * 12_000

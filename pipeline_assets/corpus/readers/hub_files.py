@@ -184,6 +184,7 @@ class HubFiles:
         partial, stop = span.path, span.stop
         durable.call_failpoint("create", partial)
         partial.touch()
+        durable.share_file(partial)
         first = span.start + partial.stat().st_size
         if first >= stop:
             return

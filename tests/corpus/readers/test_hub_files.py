@@ -129,6 +129,17 @@ def test_a_partial_download_of_another_member_of_the_group_is_continued_in_a_cop
     assert published.body_bytes() == 50
 
 
+def test_group_of_a_shared_cache_can_read_downloads_made_with_umask_077(published: Published) -> None:
+    published.part(BIG, 100, 200).parent.chmod(0o2775)
+    before = os.umask(0o077)
+    try:
+        span = published.fetch(BIG, 100, 200)
+    finally:
+        os.umask(before)
+
+    assert span.path.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_partial_download_from_before_a_reboot_is_not_used(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
