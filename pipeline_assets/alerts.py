@@ -9,7 +9,7 @@ import urllib.request
 import dagster as dg
 
 from pipeline_assets.assets import step_name
-from pipeline_assets.compat import ASSET_JOB, PARTITION_TAG
+from pipeline_assets.compat import ASSET_JOB, PARTITION_TAG, RETRY_RUN_TAG
 from resources.webhook import WEBHOOK_VARIABLE, webhook_address
 
 _TIMEOUT_S = 10.0
@@ -23,9 +23,12 @@ _MAX_ERROR_CHARACTERS = 500  # some errors of Dagster list all jobs
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def alert(context: dg.RunFailureSensorContext) -> None:
-    """Post a failed run to the webhook, if one is set, as JSON `{"text": …}`."""
+    """Post a failed run to the webhook, if one is set, as JSON `{"text": …}`.
+
+    A run that was started again is not posted: if the new run fails as well, that one is.
+    """
     address = webhook_address()
-    if address is None:
+    if address is None or RETRY_RUN_TAG in context.dagster_run.tags:
         return
     events = context.get_step_failure_events()
     failures = [getattr(event.event_specific_data, "user_failure_data", None) for event in events]

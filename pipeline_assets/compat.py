@@ -24,6 +24,9 @@ ASSET_JOB = "__ASSET_JOB"
 PARTITION_TAG = "dagster/partition"
 """Tag of a run of one partition."""
 
+RETRY_RUN_TAG = "dagster/auto_retry_run_id"
+"""Tag of a failed run that the daemon started again: the id of the new run."""
+
 AUTOMATION_TAG = "dagster/from_automation_condition"
 """Tag of a run or backfill that an automation condition requested."""
 

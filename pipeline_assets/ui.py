@@ -26,6 +26,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lock import locked
+from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.sealed_folder import raise_if_artifact
 from pipeline_assets.spine.shipped import shipped_path
 from pipeline_assets.spine.visible import VISIBLE_TABLE
@@ -33,6 +34,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 from resources.webhook import webhook_address
 
 _POLL_S = 0.2
+_ADDRESS_FILE = "ui.address"
 # A loaded machine needs more than Dagster's 60 s for a call, and backfills wait for a code server that starts again.
 _DAGSTER_TIMEOUTS = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "300", "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR": "1"}
 # A report quotes untrusted text: its page may not run scripts or load anything.
@@ -43,7 +45,8 @@ _REPORT_HEADERS = {
 
 
 def ui(
-    data: Root = Path("data"), port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the UI.")] = 3000
+    data: Root = Path("data"),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the UI; reports have the next.")] = 3000,
 ) -> None:
     """Open the Dagster UI of a data root; Ctrl-C stops it.
 
@@ -60,8 +63,8 @@ def ui(
     if invalid := invalid_settings(os.environ):
         raise UsageError("; ".join(invalid), None, "correct them")
     print_lines(misspelled_settings(os.environ), err=True)
-    _raise_if_in_use(port)
     data = data.absolute()
+    _raise_if_in_use(port, data)
     echo(f"starting the Dagster UI of {data}; Ctrl-C stops it", err=True)  # before seconds of imports
     from pipeline_assets.instance import instance_home, open_instance
     from pipeline_assets.sealed_sensor import report_sealed_artifacts
@@ -79,14 +82,22 @@ def _address(port: int) -> str:
     return f"http://127.0.0.1:{port}"
 
 
-def _raise_if_in_use(port: int) -> None:
+def _raise_if_in_use(port: int, root: Path) -> None:
     """Raise InputError if a port is in use: `dagster dev` would compete for it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
+            if lock_owner((home := root / "dagster") / "ui"):  # with another port, this UI would be refused as well
+                raise _second_ui_error(root, home) from None
             raise InputError("the port is in use", f"127.0.0.1:{port}", "choose another port with --port") from None
+
+
+def _second_ui_error(root: Path, home: Path) -> InputError:
+    address_file = home / _ADDRESS_FILE
+    other = address_file.read_text(encoding="utf-8") if address_file.is_file() else "its address"
+    return InputError("another UI serves this data root", root, f"open {other}, or stop it first")
 
 
 def _start_dagster(port: int, home: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -154,14 +165,12 @@ def _lock_home(root: Path, home: Path, address: str) -> Iterator[None]:
 
     Without the lock, two daemons would start each scheduled run twice.
     """
-    address_file = home / "ui.address"
     with contextlib.ExitStack() as lock:
         try:
             lock.enter_context(locked(home / "ui"))
         except BuilderBusyError:
-            other = address_file.read_text(encoding="utf-8") if address_file.is_file() else "its address"
-            raise InputError("another UI serves this data root", root, f"open {other}, or stop it first") from None
-        durable.write_durably(address_file, address.encode())
+            raise _second_ui_error(root, home) from None
+        durable.write_durably(home / _ADDRESS_FILE, address.encode())
         yield
 
 

@@ -15,6 +15,7 @@ from materialized import NOWHERE, execute_some_steps, find_job, run_job
 from pipeline_assets import alerts
 from pipeline_assets.alerts import alert
 from pipeline_assets.code_location import build_definitions
+from pipeline_assets.compat import RETRY_RUN_TAG
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.ui import ui
 from resources.webhook import WEBHOOK_VARIABLE
@@ -128,6 +129,22 @@ def test_an_alert_names_a_failed_asset_of_another_project(
 
     [body] = webhook[1]
     assert json.loads(body) == {"text": "index failed: no space in the index"}
+
+
+def test_of_a_run_that_was_started_again_only_the_last_failure_is_posted(
+    webhook: tuple[str, list[bytes]], instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WEBHOOK_VARIABLE, webhook[0])
+    job = dg.GraphDefinition("notes").to_job()
+    last = instance.create_run_for_job(job)
+    first = instance.create_run_for_job(job, tags={RETRY_RUN_TAG: last.run_id})
+    for run in (first, last):
+        instance.report_run_failed(run, f"The process of {'the new' if run is last else 'the first'} run died.")
+
+        alert(failure_context(run, instance))
+
+    [body] = webhook[1]
+    assert json.loads(body) == {"text": "notes failed: The process of the new run died"}
 
 
 def test_an_alert_has_dagsters_error_if_no_step_failed(

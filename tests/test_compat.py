@@ -48,6 +48,7 @@ def test_job_of_selected_assets_has_its_name() -> None:
 def test_tags_of_partitions_and_due_times_are_those_of_dagster() -> None:
     assert compat.PARTITION_TAG == tags.PARTITION_NAME_TAG
     assert compat.AUTOMATION_TAG == tags.AUTOMATION_CONDITION_TAG
+    assert compat.RETRY_RUN_TAG == tags.AUTO_RETRY_RUN_ID_TAG
     assert compat.SCHEDULED_TIME_TAG == tags.SCHEDULED_EXECUTION_TIME_TAG
 
 

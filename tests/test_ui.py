@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -62,9 +63,11 @@ def test_wrong_settings_are_named_before_the_start(corpusmill: Corpusmill, tmp_p
     )
 
 
-def test_a_second_ui_of_a_data_root_is_refused(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    with locked(tmp_path / "dagster" / "ui"):
-        result = corpusmill("ui", "--data", tmp_path, "--port", free_port())
+@pytest.mark.parametrize("is_same_port", [False, True], ids=["another port", "the same port"])
+def test_a_second_ui_of_a_data_root_is_refused(corpusmill: Corpusmill, tmp_path: Path, is_same_port: bool) -> None:
+    with locked(tmp_path / "dagster" / "ui"), socket.create_server(("127.0.0.1", 0)) as first:
+        port = first.getsockname()[1] if is_same_port else free_port()
+        result = corpusmill("ui", "--data", tmp_path, "--port", port)
 
     assert (result.returncode, result.stdout) == (1, "")
     assert only_line(result) == f"{tmp_path}: another UI serves this data root; open its address, or stop it first"
