@@ -197,7 +197,8 @@ def fsync_folder(folder: Path) -> None:
     call_failpoint("fsync", folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        with name_file_in_errors(folder):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -147,6 +147,14 @@ def test_refused_write_names_its_file(path: Path) -> None:
     assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(path))
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a file system that syncs no folder")
+def test_refused_sync_names_its_folder() -> None:
+    with pytest.raises(OSError) as refused:
+        durable.fsync_folder(Path("/proc"))
+
+    assert (refused.value.errno, refused.value.filename) == (errno.EINVAL, "/proc")
+
+
 def test_folder_is_created_with_its_parents_and_each_is_synced(tmp_path: Path) -> None:
     steps = list_steps(lambda: make_folder(tmp_path / "a" / "b"))
 
