@@ -7,9 +7,11 @@ Not Created Equal", OSDI 2014). If tests have set the hook `failpoint`, each ope
 """
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
+import re
 import stat
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,6 +26,8 @@ from pipeline_assets.spine.temporary_names import abandoned_entries, temporary_p
 Operation = Literal[
     "create", "write", "append", "fsync", "rename", "exchange", "link", "mkdir", "unlink", "rmdir", "chmod"
 ]
+
+_OPEN_FILE = re.compile(r"\.(nfs|fuse_hidden)[0-9A-Fa-f]+")  # names that NFS and FUSE give to removed, open files
 
 failpoint: Callable[[Operation, Path], None] | None = None
 
@@ -270,13 +274,34 @@ def share_file(path: Path) -> None:
         path.chmod(mode | stat.S_IRGRP)
 
 
-def remove(path: Path) -> None:
-    """Remove a file, or a folder tree in name order; do nothing if `path` is missing."""
+def remove(path: Path, aside: Path | None = None) -> None:
+    """Remove a file, or a folder tree in name order; do nothing if `path` is missing.
+
+    NFS and FUSE keep a removed file, under another name, while a process has it open. A folder with such files gets a
+    temporary name next to `aside`, by default next to `path`. `remove_abandoned` of a later process removes it.
+    """
+    if not _remove_tree(path):
+        rename(path, temporary_path(aside or path))
+
+
+def _remove_tree(path: Path) -> bool:
+    """Remove a file or a folder tree; return False if open files keep a folder."""
     if path.is_dir() and not path.is_symlink():
-        for entry in sorted(path.iterdir()):
-            remove(entry)
+        if not all([_remove_tree(entry) for entry in sorted(path.iterdir())]):
+            return False
         call_failpoint("rmdir", path)
-        path.rmdir()
+        try:
+            path.rmdir()
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not all(map(_OPEN_FILE.fullmatch, os.listdir(path))):
+                raise
+            return False
     elif path.exists() or path.is_symlink():
         call_failpoint("unlink", path)
-        path.unlink()
+        try:
+            path.unlink()
+        except OSError as error:  # NFS removes the new name only when the file is closed
+            if error.errno != errno.EBUSY or not _OPEN_FILE.fullmatch(path.name):
+                raise
+            return False
+    return True

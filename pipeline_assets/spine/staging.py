@@ -274,7 +274,7 @@ def finish_seal(folder: Path, target: Path, fence: int) -> None:
     if (folder / WORK_FOLDER / KEPT_TASKS_FILE).exists():
         keep_work(folder / WORK_FOLDER, target)
     for name in (RECEIPTS_FOLDER, WORK_FOLDER, PLAN_FILE):
-        durable.remove(folder / name)
+        durable.remove(folder / name, aside=target)
     for parent in (folder, *filter(Path.is_dir, folder.rglob("*"))):
         durable.remove_abandoned(parent)  # copies that a killed `take_over` left
     make_read_only(folder, sorted(folder.rglob("*")))

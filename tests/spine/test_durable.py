@@ -147,6 +147,40 @@ def test_refused_write_names_its_file(path: Path) -> None:
     assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(path))
 
 
+def test_folder_with_a_removed_file_that_is_open_gets_a_temporary_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS and FUSE keep such a file, under another name."""
+    make_folder(tmp_path / "work" / "sets")
+    for name in ("closed", "sets/open", "sets/other"):
+        (tmp_path / "work" / name).touch()
+
+    def keep_open(step: durable.Operation, path: Path) -> None:
+        if step == "unlink" and path.name == "open":
+            path.with_name(".nfs00000000004600000001").touch()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "failpoint", keep_open)
+        remove(tmp_path / "work")
+
+    [moved] = tmp_path.iterdir()
+    assert is_temporary(moved.name)
+    assert [path.name for path in moved.rglob("*")] == ["sets", ".nfs00000000004600000001"]
+    remove(moved)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_in_which_another_process_writes_is_not_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.setattr(durable, "failpoint", lambda step, path: step == "rmdir" and (folder / ".new").touch())
+
+    with pytest.raises(OSError, match="not empty"):
+        remove(folder)
+
+    assert [path.name for path in folder.iterdir()] == [".new"]
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a file system that syncs no folder")
 def test_refused_sync_names_its_folder() -> None:
     with pytest.raises(OSError) as refused:

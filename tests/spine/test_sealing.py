@@ -19,7 +19,8 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.stage import Window, Work
-from pipeline_assets.spine.staging import Receipt, StagingView, sibling_path
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView, sibling_path
+from pipeline_assets.spine.temporary_names import is_temporary
 
 DELETED = (
     "the staging directory was deleted or renamed during the build; nothing was sealed; run the same command again"
@@ -254,6 +255,24 @@ def test_sealing_in_place_writes_only_the_manifest_and_sets_the_same_permissions
     assert read_modes(target / "train") == SEALED
     assert artifact.manifest.provenance == {"host": "here", "builder": 1}
     assert is_whole(target)
+
+
+def test_work_files_that_are_still_open_on_nfs_are_moved_out_of_the_artifact(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep_open(step: durable.Operation, path: Path) -> None:
+        if step == "unlink" and path.name == "open":
+            path.with_name(".nfs00000000004600000001").touch()
+
+    with open_staging_dir(target, PLAN) as building:
+        files = [write_shard(building, position).files[0] for position in range(3)]
+        durable.write_durably(building.folder / WORK_FOLDER / "open", b"")
+        monkeypatch.setattr(durable, "failpoint", keep_open)
+        seal(building, files)
+
+    assert sorted(files_in(target)) == ["manifest.json", "parts/a.txt", "parts/b.txt", "parts/c.txt"]
+    [work] = [path for path in target.parent.iterdir() if is_temporary(path.name)]
+    assert list(files_in(work)) == [".nfs00000000004600000001"]
 
 
 def test_artifact_is_restored_after_a_crash_between_the_renames(target: Path) -> None:
