@@ -14,6 +14,14 @@ def fill_null(column: pa.Array | pa.ChunkedArray, value: float) -> pa.Array | pa
     return column.fill_null(to_column([value], column.type)[0])  # a Python value would import pandas
 
 
+def nan_to_null(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Replace NaN in a column by null; a column of another type than float is unchanged."""
+    import pyarrow.compute as pc
+
+    is_float = pa.types.is_floating(column.type)
+    return pc.if_else(pc.is_nan(column), pa.nulls(1, column.type)[0], column) if is_float else column
+
+
 def rows_to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Convert rows to a table; a missing value is null."""
     columns = [to_column([row.get(field.name) for row in rows], field.type) for field in schema]

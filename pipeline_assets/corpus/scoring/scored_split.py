@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy
 from pipeline_assets.corpus.formats.parquet import StoredParquet, open_parquet
+from pipeline_assets.corpus.formats.python_columns import nan_to_null
 from pipeline_assets.spine.errors import InputError, one_line
 
 
@@ -28,7 +29,8 @@ class ScoredSplit:
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield scores joined with columns of the pool files, in the order of the scores.
 
-        Each table has the scored rows of one row group of a pool file. Columns that the file lacks contain only nulls.
+        Each table has the scored rows of one row group of a pool file. Columns that the file lacks contain only nulls,
+        and NaN in a pool file is null: it would pass conditions such as `meta_correctness >= 0.5`.
         """
         with StoredParquet(self.scores_file) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
@@ -55,7 +57,7 @@ def _join_scores(pool_path: Path, tables: Sequence[pa.Table], columns: Sequence[
         for name in columns:
             if name not in joined.column_names:
                 values = pool_table[name] if name in pool_table.column_names else pa.nulls(len(joined))
-                joined = joined.append_column(name, values)
+                joined = joined.append_column(name, nan_to_null(values))
         yield joined
 
 

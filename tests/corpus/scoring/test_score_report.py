@@ -130,6 +130,14 @@ def test_the_first_of_equal_rows_is_listed(tmp_path: Path) -> None:
     assert low["highest"][0] == {"split": "maths/low", "id": "row-0", "nll_mean": 3.0, "tokens": 10}
 
 
+def test_a_correctness_that_is_nan_counts_as_missing(tmp_path: Path) -> None:
+    rows = [scored_row(number, 1.0, correctness=share) for number, share in enumerate([math.nan, 0.0, None])]
+
+    total = numbers(report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)]))["total"]
+
+    assert {name: figures["rows"] for name, figures in total["correctness"].items()} == {"0": 1, "null": 2}
+
+
 def test_page_shows_the_model_from_each_splits_manifest(report: Artifact, tmp_path: Path) -> None:
     html = page(report)
 

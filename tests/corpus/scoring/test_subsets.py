@@ -1,6 +1,7 @@
 """Subsets: their rows, their independence of order and workers, and their figures."""
 
 import hashlib
+import math
 import random
 from collections import Counter
 from fractions import Fraction
@@ -109,6 +110,16 @@ def test_rows_without_correctness_enter_unverified_subsets_by_percentile_and_qua
     }
     assert [row["training_subset"] for row in rows_in(artifact, "anchor_unverified")] == ["anchor_unverified"] * 50
     assert {name: ids_in(artifact, name) for name in bands} == {name: [] for name in bands}
+
+
+def test_a_correctness_that_is_nan_is_unknown(tmp_path: Path) -> None:
+    rows = [bare(f"{band}-{share}", meta_correctness=share) for band in range(10) for share in (math.nan, 1.0)]
+    recipe = {"a": {"where": ["meta_correctness >= 0.5"]}, "b": {"balance": ["meta_correctness"]}}
+
+    artifact = build_subsets(tmp_path, [scored(tmp_path, "web/train", rows, [1.0] * 20)], recipe)
+
+    assert ids_in(artifact, "a") == [f"{band}-1.0" for band in range(10)]
+    assert {row["meta_correctness"] for row in rows_in(artifact, "b")} == {None}
 
 
 @pytest.mark.parametrize("disjoint", [True, False])
