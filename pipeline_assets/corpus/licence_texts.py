@@ -26,7 +26,9 @@ _TITLE = re.compile(r"\A\W*[^\n]{0,60}\blicen[cs]e\b[^\n]{0,20}\n", re.IGNORECAS
 # Words of terms: a line with one is more than a holder or title, as in "All rights reserved. No commercial use."
 _TERMS = re.compile(
     r"\b(?:non?|not|never|only|except\w*|(?:non)?commercial\w*|prohibit\w*|forbid\w*|restrict\w*|permi\w+|allow\w*|"
-    r"us(?:e[ds]?|ing|age)|train(?:ing)?|purposes?|internal|confidential|proprietary|modified|with|and/or|additional)\b",
+    r"us(?:e[ds]?|ing|age)|train(?:ing)?|purposes?|internal|confidential|proprietary|modified|with|and/or|additional|"
+    r"(?:re)?distribut(?:e|ing|ion)|sell|selling|sold|sale|resale|pay|payments?|paid|fees?|royalt(?:y|ies)|requires?|"
+    r"required|shall|subject|evaluation|expires?)\b",
     re.IGNORECASE,
 )
 # sha256 of the words without holders and title, for the SPDX text and other forms that packages ship.

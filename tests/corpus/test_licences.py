@@ -231,6 +231,10 @@ def test_a_licence_is_identified_for_any_holder_and_layout(text: str, tag: str) 
         f"MIT License with exceptions\n\n{MIT}",
         f"Copyright (c) 2020 Acme. Commercial use is prohibited.\n\n{MIT}",
         f"Copyright 2020 Acme\nAll rights reserved. No training of models.\n\n{MIT}",
+        f"Copyright (c) 2020 Acme. Redistribution requires a fee.\n\n{MIT}",
+        f"Copyright (c) 2020 Acme. Royalties apply.\n\n{MIT}",
+        f"Copyright (c) 2020 Acme. Evaluation copy.\n\n{MIT}",
+        f"Copyright (c) 2020 Acme. Resale needs a contract.\n\n{MIT}",
         f"© 2020 Acme, for internal purposes\n\n{MIT}",
     ],
 )
