@@ -127,7 +127,7 @@ def _build_document(
 ) -> Document:
     """Build a Document from a question and its answers, each paired with its text."""
     posts = [question, *(post for post, _ in answers)]
-    licences = [_post_licence(post.content_license, post.creation_date[:10]) for post in posts]
+    licences = [_post_licence(post.content_license, to_iso_time(post.creation_date)[:10]) for post in posts]
     licence = _thread_licence(licences)
     parts = [" ".join((question.title or "").split()), body_text(question.body)]
     parts += [f"Answer:\n\n{text}" for _, text in answers]

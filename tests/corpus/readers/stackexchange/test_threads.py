@@ -116,6 +116,12 @@ def test_the_accepted_answer_is_first_then_answers_by_score_and_age(read_documen
     assert document.meta.source_file == "garden.7z"
 
 
+def test_the_date_of_a_licence_is_in_utc(read_documents: ReadDocuments) -> None:
+    [document] = read_documents(dump(question(1, CreationDate="2018-05-01T23:00:00-05:00")))
+
+    assert (document.license_tag, document.meta.license_evidence) == ("cc-by-sa-4.0", "date: 2018-05-02")
+
+
 def test_a_poison_row_is_rejected_unread(read: Read) -> None:
     outcomes = read(dump(question(1), answer(2, 1), question(3)), window=Window(poison_rows=frozenset({1})))
 
