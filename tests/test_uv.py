@@ -1,4 +1,4 @@
-"""uv installs the versions of constraints.txt, and the oldest versions that pyproject.toml allows."""
+"""uv installs the versions of constraints.txt, and the oldest that are allowed."""
 
 import os
 import re
@@ -85,7 +85,7 @@ def test_the_oldest_versions_that_pyproject_allows_build_a_corpus(tmp_path: Path
 
 
 def download(command: list[str], folder: Path) -> None:
-    """Run a command of uv that needs a package index; skip the test if none can be reached."""
+    """Run a command of uv; skip the test if no package index can be reached."""
     finished = run_uv(command, folder)
     if finished.returncode and any(message in finished.stderr for message in UNREACHABLE):
         pytest.skip("no package index can be reached")

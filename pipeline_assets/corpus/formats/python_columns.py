@@ -15,7 +15,7 @@ def fill_null(column: pa.Array | pa.ChunkedArray, value: float) -> pa.Array | pa
 
 
 def nan_to_null(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Replace NaN in a column by null; a column of another type than float is unchanged."""
+    """Replace NaN in a column of floats by null; return other columns unchanged."""
     import pyarrow.compute as pc
 
     is_float = pa.types.is_floating(column.type)

@@ -253,9 +253,9 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile, root: Path) -> str:
     """Return the column with a usual name for text, else the column with most letters.
 
-    A column in a nested object is returned as a path, such as `body.text`. Raise InputError if no column has a usual
-    name and the rows are conversations or have no text. Raise InputError also for a file of one object, such as
-    settings, if no top-level column has a usual name.
+    A column in a nested object is returned as a path, such as `body.text`. Raise InputError if no column has text.
+    Raise it also if no top-level column has a usual name, and the rows are conversations, or one object such as
+    settings.
     """
     letters: Counter[str] = Counter()
     for row in rows:

@@ -106,7 +106,10 @@ def unreadable_reason(file: SourceFile) -> str | None:
 
 
 def jq_command(file: SourceFile, *arguments: str) -> str:
-    """Return a command for a reason: it writes what jq makes of a file next to the file."""
+    """Return a command that runs jq on a file, and writes the output next to it.
+
+    It is a part of a reason, in which `FILE_PATH` stands for the file.
+    """
     with open_source(file) as opened:
         codec = detect_codec(opened.read(HEAD_BYTES))
     jq = shlex.join(["jq", "-c", *arguments])
