@@ -71,6 +71,14 @@ def test_a_malformed_address_is_refused(address: str, tmp_path: Path) -> None:
         Run.from_settings(tmp_path, {"CORPUSMILL_ENGINE": "ray", "RAY_ADDRESS": address})
 
 
+@pytest.mark.parametrize("address", ["user:s3cret@host:1", "ray://user:s3cret@host:1"])
+def test_a_password_in_an_address_is_not_in_the_message(address: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"must be HOST:PORT or auto") as error:
+        Run.from_settings(tmp_path, {"CORPUSMILL_ENGINE": "ray", "RAY_ADDRESS": address})
+
+    assert "s3cret" not in str(error.value)
+
+
 def test_an_unreachable_cluster_is_reported_before_the_first_artifact(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_text('{"text": "a note"}\n')
     address = f"127.0.0.1:{free_port()}"

@@ -123,7 +123,8 @@ def parse_address(address: str) -> tuple[str, int] | None:
         return None
     match = _HOST_AND_PORT.fullmatch(address)
     if match is None or int(match["port"]) > 65_535:
-        raise UsageError("must be HOST:PORT or auto", f"RAY_ADDRESS={address}", _ADDRESS_FIX)
+        redacted = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # without a password
+        raise UsageError("must be HOST:PORT or auto", f"RAY_ADDRESS={redacted}", _ADDRESS_FIX)
     return match["host"].strip("[]"), int(match["port"])
 
 

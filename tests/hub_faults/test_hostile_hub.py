@@ -314,11 +314,14 @@ def test_next_pages_of_other_origins_get_no_token(proxied: ProxiedHub, other_hub
         ("http://user:s3/cret@hub.example", "http://hub.example"),
         ("http://user:s3cret@hub:port", "http://hub:port"),
         ("http://user:s3@cret@hub.example:x", "http://hub.example:x"),
+        ("http://user:s3?cr#et@hub.example", "http://hub.example"),
+        ("http://hub.example/?token=s3cret", "http://hub.example/"),
+        ("http://hub.example#s3cret", "http://hub.example"),
         *((url, url) for url in ("localhost:8080", "hub.example", "https://", "ftp://hub.example", "http://hub:port")),
     ],
 )
 def test_an_invalid_address_is_refused_without_its_password(tmp_path: Path, endpoint: str, masked: str) -> None:
     assert refusal(lambda: HubFiles(tmp_path / "cache", endpoint).resolve(DATASET), UsageError) == (
-        f"HF_ENDPOINT: the URL must be http://HOST or https://HOST without a user, got {masked!r}; "
+        f"HF_ENDPOINT: the URL must be http://HOST or https://HOST without a user or query, got {masked!r}; "
         "correct or unset the variable"
     )

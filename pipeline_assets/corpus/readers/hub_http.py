@@ -65,6 +65,9 @@ class HubClient:
 
         self.address = endpoint or constants.ENDPOINT
         self._headers = build_hf_headers(token=token)
+        if not self._headers.get("authorization", "").isascii():
+            what = "the token contains characters outside ASCII"
+            raise UsageError(what, "HF_TOKEN", "set it, or the token file of `hf auth login`, to a valid token")
         self._progress_s, self._timeout_s = progress_s, timeout_s
         self._traffic = traffic
 
@@ -184,7 +187,7 @@ def _check_address(address: str) -> None:
         url = httpx2.URL(address)
     except httpx2.InvalidURL:
         url = httpx2.URL()
-    if url.scheme not in ("http", "https") or not url.host or "@" in address:
-        redacted = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # without a password
-        what = f"the URL must be http://HOST or https://HOST without a user, got {redacted!r}"
+    if url.scheme not in ("http", "https") or not url.host or set("@?#") & set(address):
+        redacted = re.sub(r"(?s)^(.*?://)?.*@|[?#].*", r"\1", address)  # without a password or token
+        what = f"the URL must be http://HOST or https://HOST without a user or query, got {redacted!r}"
         raise UsageError(what, "HF_ENDPOINT", "correct or unset the variable")

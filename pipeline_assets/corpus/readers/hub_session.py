@@ -16,7 +16,7 @@ import httpx2
 
 from pipeline_assets.compat import hub_request_hook, replace_network_backend
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse
-from pipeline_assets.spine.errors import RetryableError
+from pipeline_assets.spine.errors import RetryableError, UsageError
 
 TIMEOUT_S = 30.0  # between two bytes; with this limit alone, a gigabyte could take a thousand years
 MIN_PROGRESS_BYTES = 1 << 18  # per `progress_s`: as one of eight fetches on a connection of 0.3 Mbit/s receives
@@ -42,7 +42,11 @@ class LimitedClient(httpx2.Client):
     def __init__(self, address: str, progress_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self._origin = httpx2.URL(address).origin
         timeout, tls = min(TIMEOUT_S, timeout_s, progress_s), _ssl_context()
-        super().__init__(follow_redirects=True, timeout=timeout, max_redirects=5, verify=tls)
+        try:
+            super().__init__(follow_redirects=True, timeout=timeout, max_redirects=5, verify=tls)
+        except (ValueError, httpx2.InvalidURL, ImportError):  # their messages may contain a part of a password
+            what = "must be http:// or https:// URLs of proxies, with special characters of a password as %XX"
+            raise UsageError(what, "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY", "correct or unset these variables") from None
         self.event_hooks = {"request": [hub_request_hook(), self._prepare_headers], "response": [self._limit_body]}
         replace_network_backend(self, _TimedBackend(progress_s))
 

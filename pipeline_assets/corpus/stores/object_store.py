@@ -45,9 +45,10 @@ _ENDPOINT_VARIABLES = {
     "s3": ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
     "az": ("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT"),
 }
+_KEY_PATTERN = re.compile(r"(AWS|AZURE)_.*(KEY|KEY_ID|TOKEN)")
 _METADATA_SERVER_PATTERN = re.compile(r"169\.254\.169\.254|metadata\.google\.internal")
 _STATUS_PATTERN = re.compile(r"status code: (\d{3})")
-_QUERY_PATTERN = re.compile(r"\?[^\s\"')]*")
+_SECRET_PATTERN = re.compile(r"\?[^\s\"')]*|(?<=://)\S*@")  # in a URL: the query, user and password
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,9 @@ class ObjectStore:
         for name in _ENDPOINT_VARIABLES.get(url[:2], ()):
             if not re.match("https?://[^/]", os.environ.get(name, "http://unset")):  # obstore panics for these
                 raise UsageError("must be a URL, such as http://127.0.0.1:9000", name, "correct or unset it")
+        for name, value in os.environ.items():
+            if _KEY_PATTERN.fullmatch(name) and not (value.isascii() and value.isprintable()):  # obstore panics
+                raise UsageError("must be printable ASCII, without a newline", name, "correct or unset it")
         try:
             if folder is not None:
                 return cls(url, LocalStore(folder), folder)
@@ -309,8 +313,8 @@ def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return an error's HTTP status; if missing, its message minus query strings."""
+    """Return an error's HTTP status; if missing, its message without secrets."""
     if status := _STATUS_PATTERN.search(str(error)):
         return f"HTTP {status[1]}"
     message = str(error).partition("\n\nDebug source:")[0].replace("\n", r"\n")  # a name may contain a line end
-    return one_line(Exception(_QUERY_PATTERN.sub("", message)), 200)
+    return one_line(Exception(_SECRET_PATTERN.sub("", message)), 200)

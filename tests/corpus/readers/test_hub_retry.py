@@ -127,6 +127,16 @@ def test_waits_double_up_to_a_minute_with_random_variation(
     assert [wait for wait in waits if wait >= 1] == [10, 20, 40, 80, 120]  # of 5, 10, 20, 40, 60, times 0.75 + 1.25
 
 
+def test_a_token_outside_ascii_is_refused_without_its_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        HubFiles(tmp_path / "cache", "http://127.0.0.1:9", token="hf_s3crét").resolve(DATASET)
+
+    assert str(error.value) == (
+        "HF_TOKEN: the token contains characters outside ASCII; "
+        "set it, or the token file of `hf auth login`, to a valid token"
+    )
+
+
 @pytest.mark.parametrize("status", [401, 404])
 def test_an_unexplained_refusal_is_retryable(status: int, busy_hub: ProxiedHub, tmp_path: Path, commit: str) -> None:
     busy_hub.first = [json_response({"error": "not here"}, status)]

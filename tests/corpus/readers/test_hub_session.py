@@ -14,6 +14,7 @@ import pytest
 
 from pipeline_assets.corpus.readers.hub_library import LibraryClient, UnansweredError, is_loopback
 from pipeline_assets.corpus.readers.hub_session import MIN_PROGRESS_BYTES, _TimedStream, shared_client
+from pipeline_assets.spine.errors import UsageError
 
 
 @pytest.fixture
@@ -79,6 +80,19 @@ def test_connections_through_a_proxy_are_limited(slow_receiver: str, monkeypatch
 
     with LibraryClient("http://hub.example", 0.3) as client, pytest.raises(UnansweredError, match="ReadTimeout"):
         client.get("http://hub.example/api")
+
+
+@pytest.mark.parametrize("proxy", ["ftp://u:s3cret@host:1", "http://u:s3#cret@host:1", "socks5://u:s3cret@host:1"])
+def test_an_invalid_proxy_is_refused_without_its_password(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+
+    with pytest.raises(UsageError) as error:
+        LibraryClient("http://hub.example", 0.3)
+
+    assert str(error.value) == (
+        "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY: must be http:// or https:// URLs of proxies, with special characters of a "
+        "password as %XX; correct or unset these variables"
+    )
 
 
 def test_a_forked_process_has_its_own_connections() -> None:

@@ -3,6 +3,7 @@
 The peer is the store of the tests, whose puts are atomic for each key. moto gives a second opinion on S3's protocol.
 """
 
+import os
 import random
 import sys
 import threading
@@ -244,6 +245,30 @@ def test_a_signature_in_an_address_is_not_in_the_message(
 
     assert "sig=" not in str(failure.value)
     assert SECRET not in str(failure.value)
+
+
+@pytest.mark.slow
+def test_a_password_in_an_endpoint_is_not_in_the_message(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["AWS_ENDPOINT_URL"].replace("://", f"://user:{SECRET}@"))
+    store = ObjectStore.open("s3://bucket/a")
+    server.__exit__()
+
+    with pytest.raises(TransientError, match=r"http://127\.0\.0\.1:") as failure:
+        store.read_pointer(KEY)
+
+    assert SECRET not in str(failure.value)
+
+
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN"])
+def test_a_key_with_a_newline_is_refused_without_its_text(
+    name: str, s3: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, f"{SECRET}\n")
+
+    with pytest.raises(UsageError) as failure:
+        ObjectStore.open(s3.url)
+
+    assert str(failure.value) == f"{name}: must be printable ASCII, without a newline; correct or unset it"
 
 
 def assert_one_writer_wins(store: ObjectStore, key: str, dice: random.Random, server: ObjectServer | None) -> None:
