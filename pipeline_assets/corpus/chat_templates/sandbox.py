@@ -19,6 +19,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.filters import do_round, do_trim
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -31,6 +32,11 @@ _MAX_SOURCE_CHARACTERS = 1 << 20  # the longest published templates have 30,000
 _MAX_STEPS, _STEPS_PER_PART = 50_000, 100  # loops, macros, filters and tests; more for each value of the row
 _MAX_SECONDS = 20.0  # CPU time of a row, because a stopped process spends none
 _MAX_BYTES = 1 << 28  # memory of a row
+_MAX_BITS = 1 << 14  # of a divided number
+_MAX_DIGITS = 100  # to which a number is rounded; methods other than the default compute this power of ten
+# Methods whose time grows with the product of two lengths, so that no step count or clock stops a call.
+_PRODUCT_METHODS = ("rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip")
+_MAX_ARGUMENT_CHARACTERS = 1000
 # Filters that choose at random, print addresses, or take more than linear time.
 _REMOVED_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmlattr", "groupby")
 
@@ -90,7 +96,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     The function `strftime_now` formats `date`, and is undefined if `date` is None.
     """
 
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"*", "**", "//", "%", "/"})
 
     def __init__(self, date: datetime.date | None) -> None:
         tags = [_GenerationTag, loopcontrols]
@@ -99,6 +105,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         self.filters = {
             name: self._count_calls(call) for name, call in self.filters.items() if name not in _REMOVED_FILTERS
         }
+        self.filters |= {"trim": self._count_calls(_trim), "round": self._count_calls(_round)}
         self.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
         self.tests = {name: self._count_calls(call) for name, call in self.tests.items()}
         self.globals = {"range": self.globals["range"], "dict": lambda **items: self.charge_parts(items)}
@@ -149,11 +156,35 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         tree: nodes.Template = _StepCountInserter().visit(super()._parse(source, name, filename))
         return tree
 
+    def call(__self, __context: Context, __function: Any, *values: Any, **named: Any) -> Any:  # noqa: N805
+        """Call a function; SecurityError for a long argument of a `_PRODUCT_METHODS`."""
+        if isinstance(getattr(__function, "__self__", None), str) and __function.__name__ in _PRODUCT_METHODS:
+            _check_lengths(*values, *named.values())
+        return super().call(__context, __function, *values, **named)
+
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Evaluate `*`; raise SecurityError for `**` and for factors above `_MAX_BYTES`."""
-        if operator == "**" or any(isinstance(part, int) and abs(part) > _MAX_BYTES for part in (left, right)):
+        """Evaluate `*` and divisions; raise SecurityError for `**` and large numbers."""
+        numbers = [part for part in (left, right) if isinstance(part, int)]
+        is_large = any(abs(n) > _MAX_BYTES if operator == "*" else n.bit_length() > _MAX_BITS for n in numbers)
+        if operator == "**" or is_large:
             raise SecurityError(f"{operator} of large numbers")
         return super().call_binop(context, operator, left, right)
+
+
+def _check_lengths(*values: Any) -> None:
+    if any(isinstance(value, str) and len(value) > _MAX_ARGUMENT_CHARACTERS for value in values):
+        raise SecurityError(f"cannot search or strip more than {_MAX_ARGUMENT_CHARACTERS:,} characters")
+
+
+def _trim(value: Any, chars: str | None = None) -> str:
+    _check_lengths(chars)
+    return do_trim(value, chars)
+
+
+def _round(value: float, precision: int = 0, method: Any = "common") -> float:
+    if abs(precision) > _MAX_DIGITS:
+        raise SecurityError(f"cannot round to more than {_MAX_DIGITS} digits")
+    return do_round(value, precision, method)
 
 
 def _check_output(value: Any) -> Any:
