@@ -2,6 +2,7 @@
 
 import datetime
 import difflib
+import functools
 import itertools
 import json
 import re
@@ -90,45 +91,51 @@ def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
     return list(joined.values())
 
 
-def _similar_siblings(
-    recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...], cutoff: float = 0.6
-) -> list[str]:
-    """List the most similar key next to the key at a location, if one is similar."""
+def _similar_siblings(recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """List the key next to the unknown key at a location that it resembles, if any.
+
+    A key that other sections have must be more similar.
+    """
+    cutoff = 0.8 if _nearest_paths(recipe_type, location) else 0.6
     return difflib.get_close_matches(str(location[-1]), _sibling_keys(recipe_type, location), n=1, cutoff=cutoff)
 
 
-def _suggest_keys(recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """List what the unknown key at a location may stand for, each in backticks.
+def _nearest_paths(recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """List the paths of the unknown key at a location in the nearest sections that have it.
 
-    These are the most similar key next to it, and the paths of the key in the nearest sections that have it, if they
-    are few. With such a path, only a very similar key is listed. A key that the section has with another `kind` or
-    `mode` is not meant for other sections.
+    The list is empty if they are many, or if its own section has the key with another `kind` or `mode`.
     """
     _, parents = _possible_section_types(recipe_type, location[:-1])
     places = ["0" if part.isdigit() else part for part in parents]
+    paths = _paths_by_key(recipe_type).get(str(location[-1]), {})
+    if (*places, str(location[-1])) in paths:
+        return []
     by_shared_parents: dict[int, list[str]] = {-1: []}
-    paths = dict.fromkeys(_paths_of_key(recipe_type, str(location[-1])))
-    for path in {} if (*places, str(location[-1])) in paths else paths:
+    for path in paths:
         shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(places, path, strict=False)))
-        name = f"`{'.'.join([*parents[:shared], *path[shared:]])}`{' at the top level' * (len(path) == 1)}"
-        by_shared_parents.setdefault(shared, []).append(name)
-    elsewhere = by_shared_parents[max(by_shared_parents)]
-    elsewhere = elsewhere if len(elsewhere) <= _MAX_SUGGESTIONS else []
-    return [f"`{key}`" for key in _similar_siblings(recipe_type, location, 0.8 if elsewhere else 0.6)] + elsewhere
+        by_shared_parents.setdefault(shared, []).append(".".join([*parents[:shared], *path[shared:]]))
+    nearest = by_shared_parents[max(by_shared_parents)]
+    return nearest if len(nearest) <= _MAX_SUGGESTIONS else []
 
 
-def _paths_of_key(
-    section: type[pydantic.BaseModel], key: str, parents: tuple[str, ...] = ()
-) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of all keys with a name, below `parents`.
+@functools.cache
+def _paths_by_key(recipe_type: type[pydantic.BaseModel]) -> dict[str, dict[tuple[str, ...], None]]:
+    """Map each key of a recipe and its sections to the set of its paths, in order."""
+    paths: dict[str, dict[tuple[str, ...], None]] = {}
+    for path in _key_paths(recipe_type, ()):
+        paths.setdefault(path[-1], {})[path] = None
+    return paths
+
+
+def _key_paths(section: type[pydantic.BaseModel], parents: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all keys of a section and the sections in it, below `parents`.
 
     In a path, 0 stands for any position in a list, and NAME for a key that users choose.
     """
     for name, field in section.model_fields.items():
-        if name == key:
-            yield (*parents, name)
+        yield (*parents, name)
         for inner, path in _sections_in(field.annotation, (*parents, name)):
-            yield from _paths_of_key(inner, key, path)
+            yield from _key_paths(inner, path)
 
 
 def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], file_and_line: str) -> UsageError:
@@ -136,9 +143,11 @@ def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], 
     place = RecipeKey(name, file_and_line) if name else file_and_line
     match problem["type"]:
         case "extra_forbidden":
-            suggested = " or ".join(_suggest_keys(recipe_type, problem["loc"]))
+            suggested = [f"`{key}`" for key in _similar_siblings(recipe_type, problem["loc"])]
+            for path in _nearest_paths(recipe_type, problem["loc"]):
+                suggested.append(f"`{path}`" if "." in path else f"`{path}` at the top level")
             known = ", ".join(_sibling_keys(recipe_type, problem["loc"]))
-            fix = f"did you mean {suggested}?" if suggested else f"remove it; known keys: {known}"
+            fix = f"did you mean {' or '.join(suggested)}?" if suggested else f"remove it; known keys: {known}"
             return UsageError(f"unknown key `{name}`", file_and_line, fix)
         case "missing":
             return UsageError(f"the key `{name}` is missing", file_and_line, "add it")

@@ -72,6 +72,18 @@ def test_a_key_of_another_kind_of_source_is_not_sought_elsewhere() -> None:
     assert refusal({"sources": [DUMP | {"name": "x"}]}).fix == "remove it; known keys: kind, languages"
 
 
+def test_a_misplaced_key_does_not_stand_for_a_missing_one() -> None:
+    class Week(RecipeSection):
+        seen: str
+        pack: Pack = Pack()
+
+    with pytest.raises(UsageError) as refused:
+        Week.from_mapping({"seed": "x"}, "week.yaml")
+
+    errors = {error.what: error.fix for error in (refused.value, *refused.value.others)}
+    assert errors == {"unknown key `seed`": "did you mean `pack.seed`?", "the key `seen` is missing": "add it"}
+
+
 def refusal(content: dict[str, object]) -> UsageError:
     with pytest.raises(UsageError) as refused:
         Corpus.from_mapping(content, "corpus.yaml")
