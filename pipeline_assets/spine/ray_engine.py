@@ -25,6 +25,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError,
 from pipeline_assets.spine.futures import FutureEngine, JobFunction, JobResult
 from pipeline_assets.spine.plural import pluralize
 from pipeline_assets.spine.provenance import library_versions
+from pipeline_assets.spine.redaction import redact_address
 from pipeline_assets.spine.stage import S, WarmUp, Work
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 from pipeline_assets.spine.worker import Failure
@@ -123,8 +124,7 @@ def parse_address(address: str) -> tuple[str, int] | None:
         return None
     match = _HOST_AND_PORT.fullmatch(address)
     if match is None or int(match["port"]) > 65_535:
-        redacted = re.sub(r"(?s)^(.*?://)?.*@", r"\1", address)  # without a password
-        raise UsageError("must be HOST:PORT or auto", f"RAY_ADDRESS={redacted}", _ADDRESS_FIX)
+        raise UsageError("must be HOST:PORT or auto", f"RAY_ADDRESS={redact_address(address)}", _ADDRESS_FIX)
     return match["host"].strip("[]"), int(match["port"])
 
 

@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pipeline_assets.corpus.readers.hub_errors import HubCall, requested_wait_s, status_error
 from pipeline_assets.corpus.readers.hub_responses import MalformedResponse, convert_parse_errors, error_text
 from pipeline_assets.spine.errors import TransientError, UsageError
+from pipeline_assets.spine.redaction import redact_address
 
 if TYPE_CHECKING:
     import httpx2
@@ -188,6 +188,6 @@ def _check_address(address: str) -> None:
     except httpx2.InvalidURL:
         url = httpx2.URL()
     if url.scheme not in ("http", "https") or not url.host or set("@?#") & set(address):
-        redacted = re.sub(r"(?s)^(.*?://)?.*@|[?#].*", r"\1", address)  # without a password or token
-        what = f"the URL must be http://HOST or https://HOST without a user or query, got {redacted!r}"
+        rule = "must be http://HOST or https://HOST without a user or query"
+        what = f"the URL {rule}, got {redact_address(address)!r}"
         raise UsageError(what, "HF_ENDPOINT", "correct or unset the variable")
