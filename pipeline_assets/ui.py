@@ -70,7 +70,7 @@ def ui(
     from pipeline_assets.sealed_sensor import report_sealed_artifacts
 
     home = instance_home(data)
-    with _lock_home(data, home, _address(port)), serve_reports(data, port + 1) as pages, _serve_demo_hub(data) as hub:
+    with _lock_home(home, _address(port)), serve_reports(data, port + 1) as pages, _serve_demo_hub(data) as hub:
         os.environ.update(pages)
         with open_instance(data) as instance:
             report_sealed_artifacts(SYSTEMS.load_recipes(data)[0], data, instance)
@@ -90,14 +90,14 @@ def _raise_if_in_use(port: int, root: Path) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError:
             if lock_owner((home := root / "dagster") / "ui"):  # with another port, this UI would be refused as well
-                raise _second_ui_error(root, home) from None
+                raise _second_ui_error(home) from None
             raise InputError("the port is in use", f"127.0.0.1:{port}", "choose another port with --port") from None
 
 
-def _second_ui_error(root: Path, home: Path) -> InputError:
+def _second_ui_error(home: Path) -> InputError:
     address_file = home / _ADDRESS_FILE
     other = address_file.read_text(encoding="utf-8") if address_file.is_file() else "its address"
-    return InputError("another UI serves this data root", root, f"open {other}, or stop it first")
+    return InputError("another UI serves this data root", home.parent, f"open {other}, or stop it first")
 
 
 def _start_dagster(port: int, home: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -160,7 +160,7 @@ def _accepts_connections(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _lock_home(root: Path, home: Path, address: str) -> Iterator[None]:
+def _lock_home(home: Path, address: str) -> Iterator[None]:
     """Lock a Dagster home, and store the UI's address in it.
 
     Without the lock, two daemons would start each scheduled run twice.
@@ -169,7 +169,7 @@ def _lock_home(root: Path, home: Path, address: str) -> Iterator[None]:
         try:
             lock.enter_context(locked(home / "ui"))
         except BuilderBusyError:
-            raise _second_ui_error(root, home) from None
+            raise _second_ui_error(home) from None
         durable.write_durably(home / _ADDRESS_FILE, address.encode())
         yield
 

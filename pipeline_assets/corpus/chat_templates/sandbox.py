@@ -102,10 +102,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         tags = [_GenerationTag, loopcontrols]
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=tags, optimized=False, finalize=_check_output)
         self._steps, self._deadline = _MAX_STEPS, float("inf")
-        self.filters = {
-            name: self._count_calls(call) for name, call in self.filters.items() if name not in _REMOVED_FILTERS
-        }
-        self.filters |= {"trim": self._count_calls(_trim), "round": self._count_calls(_round)}
+        filters = self.filters | {"trim": _trim, "round": _round}
+        self.filters = {name: self._count_calls(call) for name, call in filters.items() if name not in _REMOVED_FILTERS}
         self.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
         self.tests = {name: self._count_calls(call) for name, call in self.tests.items()}
         self.globals = {"range": self.globals["range"], "dict": lambda **items: self.charge_parts(items)}

@@ -112,13 +112,17 @@ def jq_command(file: SourceFile, *arguments: str) -> str:
     """
     with open_source(file) as opened:
         codec = detect_codec(opened.read(HEAD_BYTES))
-    jq = shlex.join(["jq", "-c", *arguments])
-    jq = f"{codec.name} -dc < {FILE_PATH} | {jq}" if codec else f"{jq} {FILE_PATH}"
-    return f"{jq} > {FILE_PATH}.jsonl"
+    pipe, source = _pipe_and_source(codec)
+    return f"{pipe}{shlex.join(['jq', '-c', *arguments])} {source}> {FILE_PATH}.jsonl"
+
+
+def _pipe_and_source(codec: Codec | None) -> tuple[str, str]:
+    """Return what a command has before and after it to read a file: a pipe or the path."""
+    return (f"{codec.name} -dc < {FILE_PATH} | ", "") if codec else ("", f"{FILE_PATH} ")
 
 
 def _encoding_fault(head: bytes, suffix: str, codec: Codec | None) -> str | None:
-    pipe, source = (f"{codec.name} -dc < {FILE_PATH} | ", "") if codec else ("", f"{FILE_PATH} ")
+    pipe, source = _pipe_and_source(codec)
     output = f"-t UTF-8 {source}-o {FILE_PATH}.utf8{suffix}"
     if head.startswith(UTF16_MARKS):
         encoding = "UTF-32" if head.startswith(codecs.BOM_UTF32_LE) else "UTF-16"
