@@ -1,4 +1,4 @@
-"""Rows of a small source for reports on corpora, with readers of these reports."""
+"""Rows of a small source for reports, with readers of the files of any report."""
 
 import json
 import re
@@ -10,9 +10,13 @@ Rows = list[dict[str, Any]]
 PAGES: Rows = [{"text": "日本語 is spoken in this page <b>here</b>.", "key": "p-0"}]
 
 
-def numbers(report: Artifact) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(report.path("report.json").read_text(encoding="utf-8"))
-    return values
+def read_figures(report: Artifact) -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
+    return figures
+
+
+def read_page(report: Artifact) -> str:
+    return report.path("report.html").read_text(encoding="utf-8")
 
 
 def words(page: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from corpus_reports import PAGES, Rows, numbers
+from corpus_reports import PAGES, Rows, read_figures, read_page
 from refusals import refusal
 from stage_a_build import build, ledger, local_source, parse_recipe
 
@@ -41,13 +41,13 @@ def report(build_artifacts: Build) -> Artifact:
 
 
 def test_totals_are_those_of_kept_documents(report: Artifact) -> None:
-    assert numbers(report)["totals"] == {"documents": 3, "characters": 111, "utf8_bytes": 117, "tokens": 33}
+    assert read_figures(report)["totals"] == {"documents": 3, "characters": 111, "utf8_bytes": 117, "tokens": 33}
     assert report.manifest.identity.counts == {"documents": 3, "tokens": 33, "text_bytes": 117}
     assert [file.path for file in report.manifest.identity.files] == ["report.json", "ATTRIBUTION"]
 
 
 def test_documents_are_counted_by_source_domain_and_licence(report: Artifact) -> None:
-    values = numbers(report)
+    values = read_figures(report)
 
     by_group = {
         name: {key: row["documents"] for key, row in values[name].items()}
@@ -65,8 +65,9 @@ def test_documents_are_counted_by_source_domain_and_licence(report: Artifact) ->
 def test_the_ledgers_of_a_source_add_up_over_its_stages(build_artifacts: Build) -> None:
     artifacts = build_artifacts({"letters": LETTERS, "pages": PAGES})
 
-    ledgers = {(entry["source"], entry["step"]): entry for entry in numbers(artifacts["stage_a/report"])["ledgers"]}
+    entries = read_figures(artifacts["stage_a/report"])["ledgers"]
 
+    ledgers = {(entry["source"], entry["step"]): entry for entry in entries}
     for (source, step), entry in ledgers.items():
         stage_ledger = ledger(artifacts[f"stage_a/{step}/{source}"])
         assert (entry["rows_in"], entry["documents_out"]) == (stage_ledger["in"], stage_ledger["out"])
@@ -77,7 +78,7 @@ def test_the_ledgers_of_a_source_add_up_over_its_stages(build_artifacts: Build) 
 
 
 def test_examples_of_rejects_and_drops_have_their_reasons(report: Artifact) -> None:
-    normalized, filtered, *_ = numbers(report)["ledgers"]
+    normalized, filtered, *_ = read_figures(report)["ledgers"]
 
     rejected = {"doc_id": "", "measured": "null", "text": "", "place": "rows.jsonl byte 121"}
     assert normalized["examples"] == {"no_text": [rejected]}
@@ -105,14 +106,14 @@ def test_a_reason_has_three_examples_with_the_beginning_of_their_texts(build_art
 
     artifacts = build_artifacts({"letters": rows + kept})
 
-    _, filtered = numbers(artifacts["stage_a/report"])["ledgers"]
+    _, filtered = read_figures(artifacts["stage_a/report"])["ledgers"]
     ids = [example["doc_id"] for example in filtered["examples"]["few_words"]]
     assert len({*ids}) == 3 and {*ids} < {*"012345678"} and ids != ["0", "1", "2"], "drawn, not the first"
     assert [len(example["text"]) for example in filtered["examples"]["few_words"]] == [400, 400, 400]
 
 
 def test_unknown_licences_are_marked_and_attribution_is_written(report: Artifact) -> None:
-    page = report.path("report.html").read_text(encoding="utf-8")
+    page = read_page(report)
 
     assert "<span class='unknown'>unknown</span>" in page
     assert report.path("ATTRIBUTION").read_text(encoding="utf-8").splitlines()[2::4] == [
@@ -143,4 +144,4 @@ def test_an_id_dropped_from_one_source_may_be_in_another(build_artifacts: Build)
     artifacts = build_artifacts({"a": [{"text": "Short.", "key": "1"}, {"text": "One two three.", "key": "2"}],
                        "b": [{"text": "Long enough, this one.", "key": "1"}]})  # fmt: skip
 
-    assert numbers(artifacts["stage_a/report"])["totals"]["documents"] == 2
+    assert read_figures(artifacts["stage_a/report"])["totals"]["documents"] == 2

@@ -1,12 +1,12 @@
 """The evidence of a report: samples, near duplicates and the funnel."""
 
-import json
 import random
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus_reports import read_figures, read_page
 from dedup_build import deduplicate, recipe, write_corpus
 from document_corpus import numbered
 from hypothesis import assume, given
@@ -48,17 +48,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return build_report(tmp_path_factory.mktemp("evidence"))
 
 
-def read_content(report: Artifact) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
-    return values
-
-
-def read_page(report: Artifact) -> str:
-    return report.path("report.html").read_text(encoding="utf-8")
-
-
 def test_near_duplicates_are_shown_side_by_side_with_differing_words(report: Artifact) -> None:
-    pairs = {pair["dropped"]["doc_id"]: pair for pair in read_content(report)["duplicates"]["near"]}
+    pairs = {pair["dropped"]["doc_id"]: pair for pair in read_figures(report)["duplicates"]["near"]}
 
     long = pairs["near-long"]
     assert (long["kept"], long["dropped"]["source"]) == ({"doc_id": "long", "source": "notes"}, "pages")
@@ -85,7 +76,7 @@ def test_a_difference_within_a_long_line_of_dashes_has_no_passages(tmp_path: Pat
 
 
 def test_the_funnel_leads_from_rows_to_the_packed_set(report: Artifact) -> None:
-    steps = read_content(report)["funnel"]
+    steps = read_figures(report)["funnel"]
 
     assert [(step["stage"], step["rows"], step["lost"]) for step in steps[:4]] == [
         ("rows of the sources", 10, {}),
@@ -118,8 +109,8 @@ def test_every_part_of_the_evidence_is_in_the_table_of_contents(report: Artifact
 def test_workers_do_not_change_the_draw(report: Artifact, tmp_path: Path) -> None:
     parallel = build_report(tmp_path, RunSettings(workers=2))
 
-    assert read_content(parallel)["duplicates"] == read_content(report)["duplicates"]
-    assert read_content(parallel)["ledgers"] == read_content(report)["ledgers"]
+    assert read_figures(parallel)["duplicates"] == read_figures(report)["duplicates"]
+    assert read_figures(parallel)["ledgers"] == read_figures(report)["ledgers"]
 
 
 PLACES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50)), unique=True, max_size=40)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from corpus_reports import PAGES, Rows, numbers, words
+from corpus_reports import PAGES, Rows, read_figures, read_page, words
 from stage_a_build import INLINE, NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
@@ -59,7 +59,8 @@ def report_again(root: Path, engine: RunSettings = INLINE, **changes: object) ->
 def test_estimated_tokens_of_a_large_source_are_never_called_tokens(large_root: Path) -> None:
     report = report_again(large_root)
 
-    figures, exact = numbers(report), sum(ENCODER.encode([row["text"] for row in LARGE] + [LARGE[0]["text"]]).lengths)
+    figures = read_figures(report)
+    exact = sum(ENCODER.encode([row["text"] for row in LARGE] + [LARGE[0]["text"]]).lengths)
     large, small = figures["sources"]["numbers"], figures["sources"]["pages"]
     [(name, sample)] = figures["estimates"]["sources"].items()
     assert (name, sample["documents"]) == ("numbers", 1501)
@@ -76,8 +77,8 @@ def test_estimated_tokens_of_a_large_source_are_never_called_tokens(large_root: 
 def test_estimates_have_a_sign_and_an_explanation(large_root: Path) -> None:
     report = report_again(large_root)
 
-    page = report.path("report.html").read_text(encoding="utf-8")
-    estimate = numbers(report)["totals"]["estimated_tokens"]
+    page = read_page(report)
+    estimate = read_figures(report)["totals"]["estimated_tokens"]
     rounded = f"≈ {round(estimate, 3 - len(str(estimate))):,}"
     assert f"<td>in the sources</td><td class='number'>1,503</td><td class='number'>{rounded}</td>" in page
     assert "A number with ≈ is an estimate. The tokens of the sources below are estimated from sampled" in words(page)
@@ -100,7 +101,7 @@ def test_tokens_of_the_packed_corpus_are_exact_without_reading_documents(large_r
     rebuilt = report_again(large_root)
 
     assert rebuilt.manifest.digest == report.manifest.digest
-    steps = numbers(report)["steps"]
+    steps = read_figures(report)["steps"]
     assert steps["without items of evaluation sets"] == {
         "documents": 1501,
         "utf8_bytes": sum(len(text.encode()) for text in texts),
@@ -117,7 +118,7 @@ def test_workers_change_no_estimate(large_root: Path, workers: int) -> None:
 def test_a_report_without_a_tokenizer_has_only_the_tokens_of_the_packed_set(large_root: Path) -> None:
     report = report_again(large_root, tokenizer=None)
 
-    figures, page = numbers(report), report.path("report.html").read_text(encoding="utf-8")
+    figures, page = read_figures(report), read_page(report)
     measured = ("steps", "totals", "sources", "domains", "licences", "groups", "decontamination")
     assert not re.search("tokens|lengths", json.dumps([figures[name] for name in measured[1:]]))
     assert [name for name, size in figures["steps"].items() if "tokens" in size] == ["packed, 3,503 rows"]
@@ -137,5 +138,5 @@ def test_sources_that_are_packed_directly_have_an_exact_total(tmp_path: Path) ->
 
     exact = int(sum(ENCODER.encode([row["text"] for row in LARGE]).lengths))
     assert report.manifest.identity.counts["tokens"] == exact
-    assert numbers(report)["steps"]["in the sources"]["tokens"] == exact
-    assert "estimated_tokens" in numbers(report)["sources"]["numbers"]
+    assert read_figures(report)["steps"]["in the sources"]["tokens"] == exact
+    assert "estimated_tokens" in read_figures(report)["sources"]["numbers"]

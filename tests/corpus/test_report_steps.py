@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from corpus_reports import PAGES, Rows, numbers
+from corpus_reports import PAGES, Rows, read_figures, read_page
 from stage_a_build import NO_COMMIT, build, local_source, parse_recipe
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
@@ -25,7 +25,7 @@ def test_decontamination_is_reported_with_the_remainder_of_each_source(tmp_path:
 
     report = build(parse_recipe(*sources, **content), tmp_path)["stage_a/report"]
 
-    values, page = numbers(report)["decontamination"], report.path("report.html").read_text(encoding="utf-8")
+    values, page = read_figures(report)["decontamination"], read_page(report)
     documents = {"contaminated_documents": 1, "cut_documents": 1, "dropped_documents": 0}
     assert values["by_set"] == {"quiz": {"items": 3, "repeated": 0, "too_short": 1, "without_ngrams": 0} | documents}
     assert {name: (row["in"], row["cut"], row["out"]) for name, row in values["by_source"].items()} == {
@@ -35,10 +35,10 @@ def test_decontamination_is_reported_with_the_remainder_of_each_source(tmp_path:
     assert [(line["doc_id"], line["item"], line["source"]) for line in values["samples"]] == [
         ("leak", "q-0", "letters")
     ]
-    assert values["kept"]["totals"]["documents"] == numbers(report)["totals"]["documents"] == 2
+    assert values["kept"]["totals"]["documents"] == read_figures(report)["totals"]["documents"] == 2
     lost = len("the river is b high b today")
     assert values["kept"]["sources"]["letters"]["utf8_bytes"] == len(leak["text"]) - lost
-    assert values["kept"]["totals"]["estimated_tokens"] < numbers(report)["totals"]["tokens"], "nothing is packed"
+    assert values["kept"]["totals"]["estimated_tokens"] < read_figures(report)["totals"]["tokens"], "nothing is packed"
     assert "Token counts after decontamination are scaled from those of the sources" in page
     assert "<h2>Contamination</h2>" in page
     assert "<pre>the river is b high b today</pre>" in page
@@ -58,7 +58,7 @@ def test_requested_and_packed_mixtures_are_reported(tmp_path: Path) -> None:
 
     artifacts = build(StageARecipe.model_validate(content), tmp_path)
 
-    figures, page = numbers(artifacts["stage_a/report"])["packed"], artifacts["stage_a/report"].path("report.html")
+    figures, page = read_figures(artifacts["stage_a/report"])["packed"], read_page(artifacts["stage_a/report"])
     lines = pq.read_table(artifacts["stage_a/packed"].path("documents.parquet")).to_pylist()
     packed = {
         name: sum(row["packed_tokens"] for row in lines if row["source"] == name) for name in ("letters", "pages")
@@ -77,7 +77,7 @@ def test_requested_and_packed_mixtures_are_reported(tmp_path: Path) -> None:
     actual = f"{100 * packed['letters'] / figures['tokens']:.2f} %"
     shown = ["<td>letters</td>", *(f"<td class='number'>{share}</td>" for share in ("25.00 %", actual))]
     head = "<th>source</th><th class='number'>target</th><th class='number'>actual</th>"
-    assert "".join(shown) in page.read_text(encoding="utf-8") and head in page.read_text(encoding="utf-8")
+    assert "".join(shown) in page and head in page
 
 
 def test_the_first_table_has_the_documents_after_each_stage(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_first_table_has_the_documents_after_each_stage(tmp_path: Path) -> N
     with_pack(content)
 
     artifacts = build(StageARecipe.model_validate(content), tmp_path)
-    page = artifacts["stage_a/report"].path("report.html").read_text(encoding="utf-8")
+    page = read_page(artifacts["stage_a/report"])
 
     table = page.partition("<th>step</th>")[2]
     steps = re.findall(r"<tr><td>([^<]*)</td><td class='number'>([\d,]+)</td>", table)[:4]

@@ -1,7 +1,6 @@
 """Report on candidate pools: figures equal the files, and the page escapes text."""
 
 import inspect
-import json
 import math
 import pickle
 import random
@@ -13,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from candidate_pools import MIXED, STAGE, Row, row, rows_artifact, seal_pools
+from corpus_reports import read_figures, read_page
 from real_samples import some
 
 from pipeline_assets.build.build_target import build_target
@@ -34,15 +34,6 @@ RECIPE = PoolsRecipe(rules=SOLVED, refuse_licences=("cc-by-sa-4.0",))
 def build_report(root: Path, datasets: dict[str, Artifact]) -> Artifact:
     target = Target(unknown_kind("nemotron/pool_report", STAGE), "report", Path("report"), {})
     return build_target(target, root, lambda building: report_on_pools(building, datasets, RunSettings()), True, {})
-
-
-def read_figures(report: Artifact) -> dict[str, Any]:
-    figures: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
-    return figures
-
-
-def read_page(report: Artifact) -> str:
-    return report.path("report.html").read_text(encoding="utf-8")
 
 
 def drawn_rows(seed: int, count: int) -> list[Row]:

@@ -1,6 +1,5 @@
 """The report on scores: figures equal a naive computation, the page is inert."""
 
-import json
 import math
 import re
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus_reports import read_figures, read_page
 from score_files import POOL, Row, drawn_rows, scored_row, write_scores
 
 from pipeline_assets.build.build_target import build_target
@@ -25,15 +25,6 @@ MODEL = {"name": "maker/model", "dtype": "float32", "device": "cpu", "attention"
 def report_on(root: Path, splits: list[ScoredSplit]) -> Artifact:
     target = Target(unknown_kind("nemotron/score_report", SCORE_REPORT_STAGE), "report", Path("report"), {})
     return build_target(target, root, lambda staging: report_on_scores(staging, splits, RunSettings()), True, {})
-
-
-def numbers(report: Artifact) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
-    return values
-
-
-def page(report: Artifact) -> str:
-    return report.path("report.html").read_text(encoding="utf-8")
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -99,7 +90,7 @@ def report(splits: list[ScoredSplit], tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_figures_equal_a_naive_computation(report: Artifact) -> None:
-    figures = numbers(report)
+    figures = read_figures(report)
 
     parts = {name: (rows, figures["splits"][name]) for name, rows in SPLITS.items()}
     for rows, stats in [*parts.values(), ([row for split in SPLITS.values() for row in split], figures["total"])]:
@@ -123,7 +114,7 @@ def test_the_first_of_equal_rows_is_listed(tmp_path: Path) -> None:
     values = [3.0, 1.0, None, 3.0, 0.0, *[2.0] * 20, 0.0]
     rows = [scored_row(number, value) for number, value in enumerate(values)]
 
-    low = numbers(report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)]))["splits"]["maths/low"]
+    low = read_figures(report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)]))["splits"]["maths/low"]
 
     assert [row["id"] for row in low["highest"]] == ["row-0", "row-3", "row-5", "row-6", "row-7"]
     assert [row["id"] for row in low["lowest"]] == ["row-4", "row-25", "row-1", "row-5", "row-6"]
@@ -133,13 +124,13 @@ def test_the_first_of_equal_rows_is_listed(tmp_path: Path) -> None:
 def test_a_correctness_that_is_nan_counts_as_missing(tmp_path: Path) -> None:
     rows = [scored_row(number, 1.0, correctness=share) for number, share in enumerate([math.nan, 0.0, None])]
 
-    total = numbers(report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)]))["total"]
+    total = read_figures(report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)]))["total"]
 
     assert {name: figures["rows"] for name, figures in total["correctness"].items()} == {"0": 1, "null": 2}
 
 
 def test_page_shows_the_model_from_each_splits_manifest(report: Artifact, tmp_path: Path) -> None:
-    html = page(report)
+    html = read_page(report)
 
     uncertainty = "uncertainty of scores"
     shown = [("model", "attention", "eager"), (uncertainty, "error_bar", ""), (uncertainty, "largest", "0.00012")]
@@ -149,7 +140,7 @@ def test_page_shows_the_model_from_each_splits_manifest(report: Artifact, tmp_pa
         write_scores(tmp_path / name, f"maths/{name}", [scored_row(0, 1.0)], decisions)
         for name, decisions in (("a", {"model": {"name": "one"}}), ("b", {"model": {"name": "two"}}), ("c", {}))
     ]
-    html = page(report_on(tmp_path, splits))
+    html = read_page(report_on(tmp_path, splits))
     pages = dict(re.findall(r"<h2>maths/(\w)</h2>(.*?)</details>", html, re.DOTALL))
     models = {name: re.findall(r"<td>name</td><td>(\w+)</td>", text) for name, text in pages.items()}
     assert models == {"a": ["one"], "b": ["two"], "c": []}
@@ -158,10 +149,12 @@ def test_page_shows_the_model_from_each_splits_manifest(report: Artifact, tmp_pa
 def test_an_outlier_does_not_squeeze_the_plot(tmp_path: Path) -> None:
     rows = [scored_row(number, 0.25 + 0.1 * (number % 3)) for number in range(120)]
 
-    html = page(report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", [*rows, scored_row(120, 12.0)])]))
+    html = read_page(report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", [*rows, scored_row(120, 12.0)])]))
 
     assert "<title>41 rows from 0.4+</title>" in html
-    alone = page(report_on(tmp_path / "one", [write_scores(tmp_path / "alone", "maths/low", [scored_row(0, 0.25)])]))
+    alone = read_page(
+        report_on(tmp_path / "one", [write_scores(tmp_path / "alone", "maths/low", [scored_row(0, 0.25)])])
+    )
     assert re.findall("<title>(.* from .*)</title>", alone) == ["1 row from 0.2+"]
     assert "Rows by NLL; the label of a bar is its smallest NLL: 1 row<" in alone
     assert "rows from 0.5" not in html
@@ -177,26 +170,26 @@ def test_a_split_without_scores_and_a_group_of_one_row(tmp_path: Path) -> None:
 
     report = report_on(tmp_path, splits)
 
-    figures_by_split, nothing = numbers(report)["splits"], [None, None, None, [], []]
+    figures_by_split, nothing = read_figures(report)["splits"], [None, None, None, [], []]
     assert figures_by_split["maths/none"]["without_score"] == {"no_completion": 1}
     figures = ("nll", "bits_per_byte", "perplexity", "quantiles", "bins")
     for name in ("maths/none", "maths/empty"):
         assert [figures_by_split[name]["scored"][figure] for figure in figures] == nothing
     assert figures_by_split["maths/one"]["domains"]["proof"]["quantiles"] == [0.7] * 7
-    assert page(report).count("No row has a score.") == 2
+    assert read_page(report).count("No row has a score.") == 2
 
 
 def test_report_without_splits_is_empty(tmp_path: Path) -> None:
     report = report_on(tmp_path, [])
 
-    assert numbers(report)["total"]["rows"] == 0
+    assert read_figures(report)["total"]["rows"] == 0
     assert preview_scores(report) == []
 
 
 def test_pools_without_columns_count_as_unknown(tmp_path: Path) -> None:
     split = write_scores(tmp_path / "s", "maths/low", drawn_rows(3, 20), pool=POOL.remove(2).remove(1))
 
-    total = numbers(report_on(tmp_path, [split]))["total"]
+    total = read_figures(report_on(tmp_path, [split]))["total"]
 
     assert list(total["domains"]) == ["unknown"]
     assert list(total["correctness"]) == ["null"]
@@ -225,7 +218,7 @@ def test_hostile_content_of_rows_is_escaped(tmp_path: Path) -> None:
     hostile = "</td><script src='http://evil.example'>"
     rows = [scored_row(0, 1.0, id=hostile, domain=hostile), scored_row(1, None, reason=hostile)]
 
-    html = page(report_on(tmp_path, [write_scores(tmp_path / "s", hostile, rows, {"model": {hostile: hostile}})]))
+    html = read_page(report_on(tmp_path, [write_scores(tmp_path / "s", hostile, rows, {"model": {hostile: hostile}})]))
 
     assert "<script" not in html and "src='" not in html
     places = {"split and its part": 2, "contents": 1, "rows that stand out": 4, "domain": 1, "reason": 2, "model": 2}
@@ -235,5 +228,5 @@ def test_hostile_content_of_rows_is_escaped(tmp_path: Path) -> None:
 def test_a_perplexity_beyond_floats_is_null(tmp_path: Path) -> None:
     report = report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", [scored_row(0, 5000.0)])])
 
-    assert numbers(report)["total"]["scored"]["perplexity"] is None
-    assert numbers(report)["total"]["scored"]["bins"][-1] == 1
+    assert read_figures(report)["total"]["scored"]["perplexity"] is None
+    assert read_figures(report)["total"]["scored"]["bins"][-1] == 1
