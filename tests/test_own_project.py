@@ -1,13 +1,12 @@
 """corpusmill in a user's own Dagster project, as docs/operations.md shows it."""
 
-import json
 from pathlib import Path
 
 import dagster as dg
 import pytest
-import yaml
 from command_results import DOCS, code_blocks
 from materialized import QUIET
+from stage_a_sources import write_ship_recipe
 
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.spine.errors import UsageError
@@ -16,20 +15,10 @@ from resources.store import Store
 ROW_COUNT = dg.AssetKey("row_count")
 
 
-def write_notes(root: Path) -> None:
-    (root / "in").mkdir(parents=True)
-    rows = [{"text": f"Row {row} is about the {row * row % 97} ships of harbour {row % 13}."} for row in range(60)]
-    (root / "in" / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = {"kind": "local", "source": "notes", "path": str(root / "in"), "files": ["*.jsonl"]}
-    recipe = {"system": "stage_a", "name": "notes", "sources": [source], "dedup": {}, "pack": {"seq_len": 64}}
-    (root / "recipes").mkdir()
-    (root / "recipes" / "notes.yaml").write_text(yaml.safe_dump(recipe))
-
-
 @pytest.fixture
 def defs(tmp_path: Path) -> dg.Definitions:
     """Run the example of docs/operations.md on a data root with a recipe."""
-    write_notes(tmp_path)
+    write_ship_recipe(tmp_path / "in", tmp_path, 60)
     [code] = [code for code in code_blocks(DOCS / "operations.md", "python") if "Definitions.merge" in code]
     names: dict[str, object] = {}
     exec(code.replace("/srv/corpora/data", str(tmp_path)), names)
@@ -68,7 +57,7 @@ def test_a_run_of_the_job_requests_the_asset_that_depends_on_it(
 
 
 def test_an_asset_of_the_project_may_write_the_files_of_a_source(tmp_path: Path) -> None:
-    write_notes(tmp_path)
+    write_ship_recipe(tmp_path / "in", tmp_path, 60)
     rows = tmp_path / "in" / "rows.jsonl"
     content, raw = rows.read_bytes(), dg.AssetKey(["stage_a", "notes", "raw"])
     rows.unlink()
@@ -94,7 +83,7 @@ def test_an_asset_of_the_project_may_write_the_files_of_a_source(tmp_path: Path)
 
 
 def test_a_data_root_may_be_a_relative_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_notes(tmp_path)
+    write_ship_recipe(tmp_path / "in", tmp_path, 60)
     monkeypatch.chdir(tmp_path.parent)
 
     job = build_definitions(tmp_path.name).resolve_job_def("notes")

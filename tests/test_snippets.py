@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from command_results import code_blocks
+from stage_a_sources import write_ship_recipe
 
 import corpusmill
 from pipeline_assets.build.run import Run
@@ -69,16 +69,7 @@ def user_folder(tmp_path_factory: pytest.TempPathFactory, demo_root: Path) -> Pa
 
 
 def build_notes(folder: Path, data: Path) -> None:
-    notes = folder / "notes"
-    notes.mkdir()
-    rows = [{"text": f"Row {row} is about the {row * row % 97} ships of harbour {row % 13}."} for row in range(300)]
-    (notes / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = {"kind": "local", "source": "notes", "path": str(notes), "files": ["*.jsonl"]}
-    source |= {"domain": "letters", "license_tag": "cc0-1.0"}
-    recipe = {"system": "stage_a", "name": "notes", "sources": [source], "dedup": {}, "pack": {"seq_len": 64}}
-    path = data / "recipes" / "notes.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text(yaml.safe_dump(recipe))
+    path = write_ship_recipe(folder / "notes", data, 300)
     assert [*run_targets(SYSTEMS.read_recipe(path, data).targets(), Run(data, RunSettings(workers=0)))]
 
 

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
@@ -89,6 +91,11 @@ def build_split(
     return build_target(
         target, root, lambda building: normalise_split(building, files, ORIGIN, rules, engine), False, {}
     )
+
+
+def read_rows(built: Artifact) -> list[dict[str, Any]]:
+    paths = sorted((built.folder / "data").iterdir())
+    return [row for path in paths for row in pq.read_table(path).to_pylist()]
 
 
 def to_row(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> dict[str, object]:

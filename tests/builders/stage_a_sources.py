@@ -239,3 +239,17 @@ def write_recipe(
 def source_named(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     section: dict[str, Any] = next(source for source in content["sources"] if source["source"] == name)
     return section
+
+
+def write_ship_recipe(folder: Path, root: Path, rows: int) -> Path:
+    """Write rows, and a recipe that deduplicates and packs them; return its path."""
+    folder.mkdir(parents=True)
+    texts = (f"Row {row} is about the {row * row % 97} ships of harbour {row % 13}." for row in range(rows))
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    source = {"kind": "local", "source": "notes", "path": str(folder), "files": ["*.jsonl"]}
+    source |= {"domain": "letters", "license_tag": "cc0-1.0"}
+    recipe = {"system": "stage_a", "name": "notes", "sources": [source], "dedup": {}, "pack": {"seq_len": 64}}
+    path = root / "recipes" / "notes.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(recipe))
+    return path

@@ -11,6 +11,7 @@ import dedup_build
 import pytest
 import zstandard
 from document_corpus import numbered
+from forgery import flip
 from plain_dedup import PlainDocument
 from refusals import refusal
 from stage_a_build import INLINE, local_source, parse_recipe
@@ -63,13 +64,6 @@ def refuse_links(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         raise OSError(number, os.strerror(number), str(source), None, str(target))
 
     monkeypatch.setattr(os, "link", refuse)
-
-
-def flip(path: Path) -> None:
-    path.chmod(0o644)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,9 @@ class Reading:
 class ProxiedHub(FaultyHub):
     """Hub behind a proxy that answers first."""
 
-    first: list[Response]
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.first: list[Response] = []
 
     def answer(self, origin: Origin, request: HubRequest) -> Response:
         return self.first.pop(0) if self.first else super().answer(origin, request)

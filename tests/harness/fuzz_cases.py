@@ -6,15 +6,15 @@ import json
 import os
 import random
 import shutil
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from unittest import mock
+
+from time_limit import time_limit
 
 from pipeline_assets.cli import main
 from pipeline_assets.spine.manifest import canonical_sha256
@@ -196,10 +196,6 @@ def commands(root: Path, near: Path, draw: random.Random) -> Iterator[list[str]]
     )
 
 
-class Hang(BaseException):
-    """Timeout of a command."""
-
-
 def run_command(words: Sequence[str], cache: Path) -> CommandOutcome:
     """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
@@ -209,7 +205,7 @@ def run_command(words: Sequence[str], cache: Path) -> CommandOutcome:
         mock.patch.dict(os.environ, environment),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
-        _limited(),
+        time_limit(LIMIT_S),
     ):
         try:
             main()
@@ -218,17 +214,3 @@ def run_command(words: Sequence[str], cache: Path) -> CommandOutcome:
         except BaseException:
             return CommandOutcome(None, out.getvalue(), err.getvalue(), traceback.format_exc())
     return CommandOutcome(0, out.getvalue(), err.getvalue(), None)
-
-
-@contextlib.contextmanager
-def _limited() -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LIMIT_S)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

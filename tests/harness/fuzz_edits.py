@@ -5,20 +5,18 @@ its own errors in one line; it neither hangs nor takes much memory. Hypothesis d
 generator draws millions of them in benchmarks/fuzz_files.py.
 """
 
-import contextlib
 import functools
 import json
 import random
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
 from hypothesis import strategies as st
 from peak_memory import forget_peak, own_peak_mib
+from time_limit import time_limit
 
 from pipeline_assets.spine.errors import InputError
 
@@ -173,10 +171,6 @@ def draw_case(reader: Reader, number: int) -> Case:
     return Case(dice.randrange(1 << 16), edits, dice.random() < 0.7)
 
 
-class HangError(BaseException):
-    """End of a reader that took too long."""
-
-
 def check(reader: Reader, case: Case, folder: Path) -> bool:
     """Let a reader read a case; return whether it refused.
 
@@ -189,7 +183,7 @@ def check(reader: Reader, case: Case, folder: Path) -> bool:
     forget_peak()
     before = own_peak_mib()
     error = None
-    with _time_limit():
+    with time_limit(LIMIT_S):
         try:
             reader.read(data, folder)
         except reader.errors as refusal:
@@ -198,17 +192,3 @@ def check(reader: Reader, case: Case, folder: Path) -> bool:
     assert grown < LIMIT_MIB, f"{grown:.0f} MiB more memory"
     assert error is None or "\n" not in str(error), f"an error of several lines: {error}"
     return error is not None
-
-
-@contextlib.contextmanager
-def _time_limit() -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise HangError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -28,7 +28,5 @@ def undisturbed(hub: FaultyHub, tmp_path_factory: pytest.TempPathFactory) -> dic
 @pytest.fixture
 def proxied(hub: FaultyHub) -> Iterator[ProxiedHub]:
     """Serve the files of `hub` behind a proxy."""
-    proxied = ProxiedHub(hub.folder)
-    proxied.first = []
-    with proxied:
+    with ProxiedHub(hub.folder) as proxied:
         yield proxied

@@ -258,7 +258,9 @@ def test_a_requested_wait_is_limited_to_ten_minutes(
 class RecordingHub(FaultyHub):
     """A hub that records the authorization of each request."""
 
-    authorizations: set[str]
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.authorizations: set[str] = set()
 
     def answer(self, origin: Origin, request: HubRequest) -> Response:
         self.authorizations.add(request.authorization)
@@ -268,9 +270,7 @@ class RecordingHub(FaultyHub):
 @pytest.fixture
 def other_hub(hub: FaultyHub) -> Iterator[RecordingHub]:
     """Another origin with the same files."""
-    recording = RecordingHub(hub.folder)
-    recording.authorizations = set()
-    with recording:
+    with RecordingHub(hub.folder) as recording:
         yield recording
 
 

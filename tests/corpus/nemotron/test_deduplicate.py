@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from forked_workers import forked_here
 from nemotron_build import write_quiz_section
-from nemotron_rows import ANSWER, LOOKUP, QUESTION, called
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, read_rows
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
@@ -52,10 +52,6 @@ def build(
     run = Run(root, RunSettings(workers))
     targets: Sequence[Target] = NemotronRecipe.from_mapping(content, "the test").targets()
     return {target.role: target.kind.build(target, run) for target in targets}
-
-
-def read_rows(artifact: Artifact) -> list[Row]:
-    return [row for path in sorted((artifact.folder / "data").iterdir()) for row in pq.read_table(path).to_pylist()]
 
 
 def read_dropped(artifact: Artifact) -> list[tuple[str, str]]:

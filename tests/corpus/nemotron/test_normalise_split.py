@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nemotron_hub import synthetic_rows
-from nemotron_rows import ANSWER, INLINE, LOOKUP, QUESTION, called, rows_recipe
+from nemotron_rows import ANSWER, INLINE, LOOKUP, QUESTION, called, read_rows, rows_recipe
 from nemotron_rows import build_split as build
 from refusals import refusal
 
@@ -20,7 +20,6 @@ from pipeline_assets.corpus.nemotron import normalise_shard
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.rejects import Reject
@@ -49,11 +48,6 @@ def write(folder: Path, *files: Sequence[Row | bytes]) -> list[SourceFile]:
         path.write_bytes(b"".join(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n" for row in rows))
         written.append(SourceFile(path, f"data/{path.name}", path.stat().st_size))
     return written
-
-
-def read_rows(built: Artifact) -> list[Row]:
-    paths = sorted((built.folder / "data").iterdir())
-    return [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
 
 
 def test_rows_are_written_in_source_order_in_one_schema_and_others_are_rejects(tmp_path: Path) -> None:

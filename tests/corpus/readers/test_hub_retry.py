@@ -82,9 +82,7 @@ def test_unknown_and_private_datasets_have_the_same_error(
 @pytest.fixture
 def busy_hub(hub: FaultyHub) -> Iterator[ProxiedHub]:
     """Serve the files of `hub` through a proxy that can be busy at first."""
-    proxied = ProxiedHub(hub.folder)
-    proxied.first = []
-    with proxied:
+    with ProxiedHub(hub.folder) as proxied:
         yield proxied
 
 

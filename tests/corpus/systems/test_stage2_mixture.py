@@ -2,15 +2,17 @@
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import sentencepiece
+from document_corpus import lines_in
 from refusals import refusal
 from stage2_build import CODE, INLINE, Change, build, recipe_with, write_datasets
+from stage_a_build import digests
 
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.source_record import read_record
@@ -18,9 +20,7 @@ from pipeline_assets.build.rows.source_row import format_place
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.sealed_shards import rows_by_shard
 from pipeline_assets.corpus.shards.token_shards import open_shards
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
@@ -56,13 +56,8 @@ def built(hub: LoopbackHub, files: HubFiles, root: Path) -> dict[str, Artifact]:
     return build(recipe_with(root, hub.commits()), root, files)
 
 
-def digests(built: Mapping[str, Artifact]) -> dict[str, str]:
-    return {role: artifact.manifest.digest for role, artifact in built.items()}
-
-
 def read_documents(corpus: Artifact) -> list[dict[str, Any]]:
-    blocks = (block for path in rows_by_shard(corpus) for block in read_line_blocks(corpus.path(path)))
-    return [json.loads(line) for block in blocks for line in block.splitlines()]
+    return [json.loads(line) for line in lines_in(corpus)]
 
 
 def identity_counts(artifact: Artifact) -> dict[str, Any]:
