@@ -198,9 +198,8 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
     if head.weight.is_cuda:
         positions = _GPU_BLOCK_POSITIONS
         block_width = BUFFER_BYTES // 4 // positions  # a float32 has 4 bytes
-    parts = [_block_nll(hidden[first : first + positions], targets[first : first + positions], head, block_width)
-             for first in range(0, len(targets), positions)]  # fmt: skip
-    return torch.cat([hidden.new_empty(0, dtype=torch.float32), *parts])
+    blocks = zip(torch.split(hidden, positions), torch.split(targets, positions), strict=True)
+    return torch.cat([_block_nll(*block, head, block_width) for block in blocks])
 
 
 def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, block_width: int) -> torch.Tensor:
