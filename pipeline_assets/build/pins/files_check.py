@@ -127,16 +127,16 @@ def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:
 def _listing_contradictions(path: Path, listed_entries: Sequence[tuple[str, InputEntry]]) -> Iterator[str]:
     """Yield contradictions between a cached hub listing and manifest entries."""
     try:
-        cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
+        cached = {file.path: f"{file.digest} of {file.size} bytes" for file in read_listing(path)}
     except FileNotFoundError:
         return
     except InputError as error:
         yield f"the listing cannot be read ({error.what})"
         return
     for name, entry in listed_entries:
-        digest, size = cached.get(name, ("nothing", 0))
-        if (digest, size) != (entry["digest"], entry["bytes"]):
-            yield f"lists {name} as {digest} of {size} bytes, the manifest as {entry['digest']} of {entry['bytes']}"
+        stated, listed = f"{entry['digest']} of {entry['bytes']} bytes", cached.get(name, "missing")
+        if listed != stated:
+            yield f"{name} is {listed} in the listing, the manifest lists {stated}"
 
 
 @dataclass
