@@ -112,7 +112,7 @@ class Survey:
             # A recipe that cannot be read may request it, and continue it once the recipe is corrected.
             is_resumable = not requested[folder].matches_recipe(root) if folder in requested else bool(errors)
             sealed |= self._classify_leftover(leftover, folder, is_resumable)
-        lineage = Lineage(root)  # after the leftovers, so that a builder which seals in between is seen
+        lineage = Lineage(root)  # after the leftovers, to include artifacts that are sealed in between
         sealed |= lineage.manifests
         self.garbage += [
             Garbage(kept, "kept work of a missing artifact", folder)
@@ -150,22 +150,23 @@ class Survey:
                     members = (locked_path(path) for path in entry.folder.rglob(".*.lock"))
                     if entry.folder.exists() and not any(lock_owner(member) is not None for member in members):
                         durable.rename(entry.folder, staging.sibling_path(entry.folder, "building", lock.fence))
-        now = self._survey_again()
-        now._protected |= now._artifacts.keys() - now._hidden.keys()  # what could not be hidden keeps its inputs
-        restored = now._hidden.keys() & (now._needed if now.errors else now._find_needed_artifacts())
-        for folder in reversed(now._downstream_first(restored)):
+        second = self._survey_again()
+        # Artifacts that could not be hidden keep their inputs.
+        second._protected |= second._artifacts.keys() - second._hidden.keys()
+        restored = second._hidden.keys() & (second._needed if second.errors else second._find_needed_artifacts())
+        for folder in reversed(second._downstream_first(restored)):
             with contextlib.suppress(InputError), locked(folder, highest_fence(folder)):
-                if now._hidden[folder].exists() and not folder.exists():
-                    durable.rename(now._hidden[folder], folder)
+                if second._hidden[folder].exists() and not folder.exists():
+                    durable.rename(second._hidden[folder], folder)
         removed = {entry.artifact_folder for entry in garbage}
-        for entry in now.garbage:
+        for entry in second.garbage:
             artifact = entry.artifact_folder
-            is_restored = artifact in restored and now._hidden[artifact] == entry.folder
+            is_restored = artifact in restored and second._hidden[artifact] == entry.folder
             if artifact in removed and artifact not in (None, entry.folder) and not is_restored:
                 with contextlib.suppress(InputError), locked(artifact, highest_fence(artifact)):
                     remove_hidden_folder(artifact, entry.folder)
-        if now.errors and not self.errors:
-            raise now.errors[0]
+        if second.errors and not self.errors:
+            raise second.errors[0]
 
     def _classify_leftover(self, leftover: Path, artifact_folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover to `garbage`, to `unfinished`, or to the hidden artifacts.

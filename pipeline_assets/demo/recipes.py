@@ -53,7 +53,7 @@ def write_nemotron_recipe(root: Path, commits: Commits) -> NemotronRecipe:
 
 
 def write_mixture_recipe(root: Path, commits: Commits) -> Stage2Recipe:
-    """Write the recipe of the filtered mixture, reduced and with two segments."""
+    """Write and return the filtered mixture's recipe, reduced and with two segments."""
     content = _read_shipped("refinedweb_mixture_filtered") | {"name": "mixture_made", "shard_text_bytes": 1 << 17}
     for section in content["sources"]:
         section |= {"revision": commits[section["dataset"]], "amount": {"documents": _MAX_DOCUMENTS}}

@@ -252,12 +252,12 @@ def take_over(path: Path) -> None:
 
 def set_mode(path: Path, mode: int) -> None:
     """Set the nine permission bits of a file or folder, regardless of the umask."""
-    now = stat.S_IMODE(os.stat(path).st_mode)
-    if now & 0o777 != mode:
+    current_mode = stat.S_IMODE(os.stat(path).st_mode)
+    if current_mode & 0o777 != mode:
         if path.is_file():
             take_over(path)
         call_failpoint("chmod", path)
-        os.chmod(path, now & ~0o777 | mode)  # keeps setuid, setgid and sticky bits
+        os.chmod(path, current_mode & ~0o777 | mode)  # keeps setuid, setgid and sticky bits
 
 
 def is_shared(folder: Path) -> bool:

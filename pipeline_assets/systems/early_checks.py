@@ -41,7 +41,7 @@ def check_before_build(recipe: Recipe, targets: Sequence[Target], run: Run) -> N
 
 
 def is_to_be_built(targets: Iterable[Target], stage: StageVersion, root: Path) -> bool:
-    """Return True if a target of this stage is missing or stale."""
+    """Check whether a target of this stage is missing or stale."""
     return not all(target.matches_recipe(root) for target in targets if target.stage.name == stage.name)
 
 

@@ -75,7 +75,7 @@ def format_place(row: AnySourceRow) -> str:
     return format_row_position(row.path.name, row.row, source_file_at(row.path))
 
 
-def parse_row_address(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
+def parse_row_address(text: str, files: Iterable[Path]) -> AnySourceRow:
     """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
     Rows are numbered from 0 (see `LocalRow`), lines from 1. If the file does not exist, the file in `files` whose path

@@ -24,7 +24,7 @@ OTHERS = "(others)"
 _MAX_NAME_CHARACTERS = 200
 
 
-def add_count(tally: Tally, keys: Iterable[str], times: int = 1) -> None:
+def add_count(tally: Tally, keys: Iterable[str], times: int) -> None:
     """Add `times` to the count at a path of keys in a tally.
 
     To bound memory, a new name counts as `(others)` if it would have `MAX_NAMES` siblings, and names are cut to 200

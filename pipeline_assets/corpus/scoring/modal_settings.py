@@ -108,7 +108,7 @@ class ModalSettings(pydantic.BaseModel):
         rates = f"at {self.tokens_per_s:,.0f} tokens/s per container, {places} at a time{date_text}"
         return f"{rates}; settings: {', '.join(f'{name} {value}' for name, value in changed) or 'all by default'}"
 
-    def start_error(self, split: str, tokens: int, shards: int, rows: int, past_cost: float = 0.0) -> UsageError | None:
+    def start_error(self, split: str, tokens: int, shards: int, rows: int, past_cost: float) -> UsageError | None:
         """Return the error that prevents the start of a split; None if it can start.
 
         A split cannot start if its cost exceeds a limit, or if a limit is set and the cost is unknown. Nor can it start
