@@ -79,8 +79,8 @@ def _messages() -> dict[tuple[Path, str], set[str]]:
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.FunctionDef):
                 parts = (part for child in node.body[bool(ast.get_docstring(node)) :] for part in ast.walk(child))
-                texts = (part.value.strip() for part in parts
-                         if isinstance(part, ast.Constant) and isinstance(part.value, str))  # fmt: skip
+                values = (part.value for part in parts if isinstance(part, ast.Constant))
+                texts = (value.strip() for value in values if isinstance(value, str))
                 found[path.relative_to(PROJECT), node.name] |= {
                     text for text in texts if len(text) >= _PHRASE_CHARACTERS and " " in text
                 }
@@ -91,8 +91,8 @@ def _messages() -> dict[tuple[Path, str], set[str]]:
 @cache
 def read_test_files() -> dict[Path, tuple[str, frozenset[str], frozenset[str]]]:
     """Return the text of each test file, its imports, and the imports of its builders."""
-    builders = {path.stem: names_imported(path.read_bytes()) for folder in ("builders", "harness", "oracles")
-                for path in (PROJECT / "tests" / folder).glob("*.py")}  # fmt: skip
+    folders = (PROJECT / "tests" / name for name in ("builders", "harness", "oracles"))
+    builders = {path.stem: names_imported(path.read_bytes()) for folder in folders for path in folder.glob("*.py")}
     files = {}
     for path in sorted((PROJECT / "tests").rglob("test_*.py")):
         if path.stem not in NOT_RUN:

@@ -30,8 +30,8 @@ def talk(name: str, answer: str = "four", **columns: Any) -> Row:
     """Build a normalized row: question, reasoning, call and answer."""
     tool = {"role": "tool", "tool_call_id": "call_0", "content": "4"}
     call = {**called('{"word": "2 + 2"}'), "reasoning_content": f"think of {answer}"}
-    rows = normalised({"uuid": name, "messages": [{"role": "user", "content": "2 + 2?"}, call, tool,
-                                                  {"role": "assistant", "content": answer}]})  # fmt: skip
+    question, last = {"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": answer}
+    rows = normalised({"uuid": name, "messages": [question, call, tool, last]})
     [row] = rows.batch.to_pylist()
     return {**row, **columns}
 

@@ -141,7 +141,7 @@ def test_many_doc_ids_in_two_sources_are_counted(build_artifacts: Build) -> None
 
 
 def test_an_id_dropped_from_one_source_may_be_in_another(build_artifacts: Build) -> None:
-    artifacts = build_artifacts({"a": [{"text": "Short.", "key": "1"}, {"text": "One two three.", "key": "2"}],
-                       "b": [{"text": "Long enough, this one.", "key": "1"}]})  # fmt: skip
+    rows = [{"text": "Short.", "key": "1"}, {"text": "One two three.", "key": "2"}]
+    artifacts = build_artifacts({"a": rows, "b": [{"text": "Long enough, this one.", "key": "1"}]})
 
     assert read_figures(artifacts["stage_a/report"])["totals"]["documents"] == 2

@@ -96,13 +96,11 @@ def subset_and_pools(built: tuple[Path, dict[str, Target]]) -> tuple[Artifact, A
     target = targets[f"nemotron/candidate_pools/{DATASET}"]
     pools = open_artifact(root / target.folder)
     paths = {file.path: pools.path(file.path) for file in pools.manifest.identity.files}
+    ids = {name: pq.read_table(path)["id"].to_pylist() for name, path in paths.items()}
     scores = [
-        seal_scores(
-            root, split, {name: pq.read_table(path)["id"].to_pylist() for name, path in paths.items()
-                          if f"/{split}-" in name}, target
-        )
+        seal_scores(root, split, {name: ids[name] for name in ids if f"/{split}-" in name}, target)
         for split in ("MCQ", "RQA")
-    ]  # fmt: skip
+    ]
     return seal_subsets(root, "mine", scores, [target], paths), pools
 
 
@@ -210,8 +208,8 @@ def test_origin_of_a_row_without_pools_is_the_scored_file_row(built: tuple[Path,
     file = entry["name"].partition(":")[2]
     path = root / "raw.parquet"
     pq.write_table(pa.table({"id": ["a", "b", "c", "d"], "text": ["t"] * 4, "split": ["RQA"] * 4}), path)
-    subsets = seal_subsets(root, "raw_mine", [seal_scores(root, "RQA", {file: ["a", "b", "c", "d"]}, target)], [target],
-                      {file: path})  # fmt: skip
+    scores = seal_scores(root, "RQA", {file: ["a", "b", "c", "d"]}, target)
+    subsets = seal_subsets(root, "raw_mine", [scores], [target], {file: path})
 
     store = SubsetRows(subsets, Lineage(root))
 

@@ -121,11 +121,9 @@ def test_nanochat_reads_the_last_file_for_validation(corpus: Path, export: Expor
 
     paths = sorted(out.glob("*.parquet"))
     assert [path.name for path in paths] == ["shard_00000.parquet", "shard_00001.parquet"]
-    train, valid = ([
-        text
-        for group in range(file.num_row_groups)
-        for text in file.read_row_group(group).column("text").to_pylist()
-    ] for file in map(pq.ParquetFile, paths))  # fmt: skip
+    files = (pq.ParquetFile(path) for path in paths)
+    groups = ([file.read_row_group(group) for group in range(file.num_row_groups)] for file in files)
+    train, valid = ([text for table in tables for text in table["text"].to_pylist()] for tables in groups)
     texts = [document.text for document in read_documents(corpus)]
     assert (train, valid) == ([text for number, text in enumerate(texts) if number % 100], texts[::100])
 

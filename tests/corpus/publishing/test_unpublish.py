@@ -325,8 +325,8 @@ def test_a_concurrent_commit_is_not_squashed_unseen(
 def test_decoded_tokens_and_texts_are_searched(place: Place, tmp_path: Path) -> None:
     shared = {"dataset": SOURCE, "source_revision": place.revision, "meta_license": "cc-by-4.0"}
     rows = [talk(f"talk-{number}", f"answer {number}", **shared) for number in range(6)]
-    subsets = build_subsets(tmp_path, [scored(tmp_path / "made", "chats/low", rows, [*map(float, range(6))])],
-                      {"anchor": {"percentile": [0, 100]}}, tokens=True)  # fmt: skip
+    splits = [scored(tmp_path / "made", "chats/low", rows, [*map(float, range(6))])]
+    subsets = build_subsets(tmp_path, splits, {"anchor": {"percentile": [0, 100]}}, tokens=True)
     head = send(subsets, place)
     root = tmp_path / "root"
     root.mkdir()

@@ -262,8 +262,8 @@ def test_balance_by_columns_gives_each_combination_equal_shares(tmp_path: Path) 
 def test_another_seed_chooses_other_rows(tmp_path: Path) -> None:
     split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(40)], [1.0] * 40)
 
-    chosen = [ids_in(build_subsets(tmp_path / f"{seed}", [split], {"some": {"max_rows": 9}}, seed=seed), "some")
-              for seed in (0, 1)]  # fmt: skip
+    subsets = (build_subsets(tmp_path / f"{seed}", [split], {"some": {"max_rows": 9}}, seed=seed) for seed in (0, 1))
+    chosen = [ids_in(built, "some") for built in subsets]
 
     assert chosen[0] != chosen[1]
 
