@@ -55,16 +55,12 @@ def _prepare_healing(work: Path, hub: LoopbackHub) -> None:
     (work / "out" / "recipes" / "healing.yaml").write_text(yaml.safe_dump(content))
 
 
-def _prepare_nothing(work: Path, hub: LoopbackHub) -> None:
-    """Prepare nothing in addition to the hub."""
-
-
 SEEDS: dict[str, tuple[Callable[[Path], object], Callable[[Path, LoopbackHub], None]]] = {
     "Seed 001: stage-2 mixture": (write_datasets, _prepare_mixture),
     "Seed 002: stage A": (_write_stage_a, _prepare_stage_a),
     "Healing": (write_pages, _prepare_healing),
-    "Seed 004: Nemotron": (write_nemotron, _prepare_nothing),
-    "Parallel text": (lambda hub: write_inputs(hub.parent, "parallel_text"), _prepare_nothing),
+    "Seed 004: Nemotron": (write_nemotron, lambda work, hub: None),
+    "Parallel text": (lambda hub: write_inputs(hub.parent, "parallel_text"), lambda work, hub: None),
 }
 SLOW = ("Seed 001: stage-2 mixture", "Seed 004: Nemotron")
 

@@ -1,6 +1,5 @@
 """The healing set of the demo corpus against a slow independent program."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from fractions import Fraction
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from plain_sample import sha256
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.corpora import write_inputs
@@ -18,10 +18,6 @@ from pipeline_assets.systems.healing import HealingRecipe
 
 DATASET = "HuggingFaceFW/fineweb-edu"
 SEED, SOURCE_ROWS, TOKEN_BUDGET, VALID_FRACTION = "healing_text_v1", 785, 200_000, "0.1"
-
-
-def sha256(*parts: object) -> bytes:
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
 
 
 def reference_rows(dataset: Path) -> list[dict[str, object]]:

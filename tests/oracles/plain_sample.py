@@ -25,12 +25,12 @@ def equal_pairs(first: Row, other: Row) -> bool:
     return [*map(canonical, first[:2])] == [*map(canonical, other[:2])]
 
 
-def _sha256(*parts: object) -> bytes:
+def sha256(*parts: object) -> bytes:
     return hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
 
 
 def _bits(seed: int, algorithm: str) -> Iterator[int]:
-    state = int.from_bytes(_sha256(seed, "reservoir", algorithm)[:8], "big")
+    state = int.from_bytes(sha256(seed, "reservoir", algorithm)[:8], "big")
     while True:
         yield split_mix(state, 0)
         state = state + 0x9E3779B97F4A7C15 & MASK
@@ -88,7 +88,7 @@ def splits(uids: Sequence[str], rows: Sequence[Row], shares: Sequence[int], seed
     lacking = [int(share) for share in exact]
     for number in sorted(range(3), key=lambda number: lacking[number] - exact[number])[: len(rows) - sum(lacking)]:
         lacking[number] += 1
-    ranks = [_sha256(seed, "split", uid) for uid in uids]
+    ranks = [sha256(seed, "split", uid) for uid in uids]
     groups = list[tuple[set[str], list[int]]]()
     for number in sorted(range(len(rows)), key=lambda number: ranks[number]):
         texts, members = {*map(canonical, rows[number][:2])}, [number]

@@ -1,6 +1,5 @@
 """The draw of row groups: passes over ranked files, with few footers read."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -8,6 +7,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_sample import sha256
 
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
@@ -39,10 +39,6 @@ class Footers:
             self.read[file.path] += 1
             numbers = range(self.groups[file.path])
             yield [RowGroup(file, number, number * ROWS, ROWS, number, number + 1, TEXT_BYTES) for number in numbers]
-
-
-def sha256(*parts: object) -> bytes:
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
 
 
 def slow_order(groups: dict[str, int], seed: str) -> list[tuple[str, int]]:
