@@ -1,6 +1,6 @@
-"""The cursor of a sensor: what the sensor stored at its last tick.
+"""Cursors of sensors: values that the sensors stored at their last tick.
 
-A stored cursor cannot be trusted: anybody may edit it in the UI, and an earlier version of the program may have stored
+A stored cursor cannot be trusted: a user may edit it in the UI, and an earlier version of the program may have stored
 a different structure.
 """
 

@@ -225,7 +225,7 @@ def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bo
     """Return section `name` of a recipe, or of a file that has only this section.
 
     Return {} if the section is optional and missing from a recipe. Raise UsageError for any other missing section. A
-    file without the key `system` is not a recipe; raise UsageError if such a file has keys besides the section.
+    file without the key `system` is not a recipe; raise UsageError if such a file has other keys than the section.
     """
     is_recipe, section = "system" in content, content.get(name)
     if section is None and is_optional and is_recipe:

@@ -101,9 +101,9 @@ def _similar_siblings(recipe_type: type[pydantic.BaseModel], location: tuple[int
 
 
 def _nearest_paths(recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """List the paths of the unknown key at a location in the nearest sections that have it.
+    """List the paths of an unknown key in the nearest sections that have this key.
 
-    The list is empty if they are many, or if its own section has the key with another `kind` or `mode`.
+    The list is empty if the paths are many, or if the key's own section has it with another `kind` or `mode`.
     """
     _, parents = _possible_section_types(recipe_type, location[:-1])
     places = ["0" if part.isdigit() else part for part in parents]
@@ -128,7 +128,7 @@ def _paths_by_key(recipe_type: type[pydantic.BaseModel]) -> dict[str, dict[tuple
 
 
 def _key_paths(section: type[pydantic.BaseModel], parents: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of all keys of a section and the sections in it, below `parents`.
+    """Yield the paths, below `parents`, of all keys in a section and its sections.
 
     In a path, 0 stands for any position in a list, and NAME for a key that users choose.
     """

@@ -21,7 +21,7 @@ pytest.importorskip("obstore", reason="obstore is not installed")
 def test_an_artifact_that_differs_is_replaced_only_on_demand(
     built: HealingSet, split: Path, store: ObjectStore, pull_root: Path, tmp_path: Path
 ) -> None:
-    """Another digest, file size or content makes it differ; only `replace` reads content."""
+    """Digest, file size or content may differ; only `replace` reads content."""
     other, name = other_set(built, tmp_path), ref_name(split, built.root)
     send(other.root / name, other, store, upstream=False)
     fetch(store, name, pull_root, upstream=False)

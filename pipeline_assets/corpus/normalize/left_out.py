@@ -117,7 +117,7 @@ def jq_command(file: SourceFile, *arguments: str) -> str:
 
 
 def _pipe_and_source(codec: Codec | None) -> tuple[str, str]:
-    """Return what a command has before and after it to read a file: a pipe or the path."""
+    """Return (pipe before a command, path after it) for reading a file; one is empty."""
     return (f"{codec.name} -dc < {FILE_PATH} | ", "") if codec else ("", f"{FILE_PATH} ")
 
 
