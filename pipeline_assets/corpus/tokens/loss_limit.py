@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pipeline_assets.corpus.tokens.losses import Losses
 from pipeline_assets.corpus.tokens.sealed_losses import read_losses
@@ -25,11 +25,10 @@ class LossLimit:
 
     Attributes:
         fraction: Largest allowed share, as a decimal string.
-        check_name: Name of the check that compares the lost share with the limit.
     """
 
+    check_name: ClassVar[str] = "unknown_tokens_within_limit"
     fraction: str = MAX_UNKNOWN_FRACTION
-    check_name: str = "unknown_tokens_within_limit"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
         """Compare each source's losses in a manifest with the limit; warn above 0.1 %.

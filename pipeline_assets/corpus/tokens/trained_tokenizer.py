@@ -7,7 +7,7 @@ sha256 of the model; `tokenizer.json`, the sample's size and, for each corpus, f
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import pydantic
@@ -54,10 +54,10 @@ class TrainRecipe(UnigramRecipe):
 
 @dataclass(frozen=True)
 class ExpectedTokenizer:
-    """Expected sha256 of a trained model, with the name of the check that requires it."""
+    """Expected sha256 of a trained model."""
 
+    check_name: ClassVar[str] = "model_is_expected"
     sha256: str
-    check_name: str = "model_is_expected"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
         """Compare the model's hash with the expected one."""
