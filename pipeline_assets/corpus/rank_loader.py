@@ -62,15 +62,16 @@ class RankLoader(Generic[B]):
         """Return the row numbers of each batch of the epoch; the last batch may be empty."""
         return self._plan_epoch(self._epoch)
 
-    def _remaining_batches(self) -> Batches:
-        batches = self.batches()[self._step :]
+    def _nonempty_batches(self) -> Batches:
+        batches = self.batches()
         return batches[:-1] if len(batches) and not len(batches[-1]) else batches
 
     def __len__(self) -> int:
-        return len(self._remaining_batches())
+        """Return the number of batches in the epoch; it includes those before `step`."""
+        return len(self._nonempty_batches())
 
     def __iter__(self) -> Iterator[B]:
-        remaining = self._remaining_batches()
+        epoch, remaining = self._epoch, self._nonempty_batches()[self._step :]
         batches: Iterable[Any] = map(self._collate, map(self._reader.read, remaining))
         if self._workers:  # without workers, a DataLoader would only add a fifth to the time
             batches = DataLoader(
@@ -84,9 +85,15 @@ class RankLoader(Generic[B]):
         for numbers, arrays in zip(remaining, batches, strict=True):
             if isinstance(arrays, InputError):
                 raise arrays
-            self._step += 1
+            self._move_to(epoch, self._step + 1)
             yield self._build_batch(arrays, torch.from_numpy(numbers))
-        self._epoch, self._step = self._epoch + 1, 0
+        self._epoch, self._step = epoch + 1, 0
+
+    def _move_to(self, epoch: int, step: int) -> None:
+        """Set the position; after the last batch, it is the start of the next epoch."""
+        # A caller that counts batches, such as PyTorch Lightning, never asks for the end of an iteration.
+        is_end = 0 < step == len(self._plan_epoch(epoch))
+        self._epoch, self._step = (epoch + 1, 0) if is_end else (epoch, step)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last yielded batch, to resume there on any rank."""
@@ -101,7 +108,7 @@ class RankLoader(Generic[B]):
         epoch, step = state.get("epoch", -1), state.get("step", -1)
         if {type(epoch), type(step)} != {int} or epoch < 0 or not 0 <= step <= len(self._plan_epoch(epoch)):
             raise ValueError(f"epoch {epoch} has no step {step}: load an unchanged state")
-        self._epoch, self._step = epoch, step
+        self._move_to(epoch, step)
 
 
 class _WholeBatches(Dataset[Any]):

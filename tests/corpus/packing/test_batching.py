@@ -229,12 +229,22 @@ def test_a_saved_state_continues_within_an_epoch_and_into_the_next(packed: Packe
         break
     loaders[2].load_state_dict(pickle.loads(pickle.dumps(loaders[1].state_dict())))
 
-    assert len(loaders[2]) == len(whole[0]) - 1
+    assert len(loaders[2]) == len(whole[0])  # as in torch; Lightning compares it with the batches since the epoch began
     assert [[rows.tolist() for _, _, rows in loaders[2]] for _ in range(2)] == [whole[0][1:], whole[1]]
     with pytest.raises(ValueError, match="load a state that this loader saved"):
         batching.loader(packed.folder, 4, 8).load_state_dict(loaders[1].state_dict())
     with pytest.raises(UsageError, match=r"^state: must be a Mapping, got None; correct it$"):
         loaders[1].load_state_dict(None)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_caller_that_counts_batches_gets_every_epoch(packed: PackedSet, workers: int) -> None:
+    counted, whole = batching.loader(packed.folder, 4, 7, workers=workers), batching.loader(packed.folder, 4, 7)
+
+    for _ in range(2):
+        batches = [rows.tolist() for _, (_, _, rows) in zip(range(len(counted)), counted, strict=False)]
+        assert batches == [rows.tolist() for _, _, rows in whole]
+    assert counted.state_dict() == whole.state_dict()
 
 
 def test_masks_and_labels_stay_within_a_document(packed: PackedSet) -> None:

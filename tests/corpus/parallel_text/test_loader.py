@@ -132,7 +132,7 @@ def test_an_epoch_is_its_split_over_ranks_workers_and_resumes(
     split = Counter(train.uid(place) for place in range(len(train)))
     assert Counter(uid for rank_uids in whole for uid in rank_uids) == split
 
-    for cut in range(0, len(PairLoader(train, order)) + 1, 1 + 2 * workers):
+    for cut in range(0, len(PairLoader(train, order)), 1 + 2 * workers):
         for rank in range(ranks):
             loader, seen = PairLoader(train, order, rank, workers=workers), list[str]()
             if cut:
@@ -147,17 +147,18 @@ def test_an_epoch_is_its_split_over_ranks_workers_and_resumes(
             assert resumed.state_dict()["epoch"] == 1
 
 
-def test_a_state_after_the_last_batch_fits_ranks_with_fewer_batches(train: PairDataset) -> None:
+def test_a_state_at_the_last_batch_fits_ranks_with_fewer_batches(train: PairDataset) -> None:
     order = Order(batch=1, ranks=5)  # 96 pairs
     first, *other_loaders = (PairLoader(train, order, rank) for rank in range(5))
     assert [len(loader) for loader in (first, *other_loaders)] == [20, 19, 19, 19, 19]
-    for _, _batch in zip(range(20), first, strict=False):
-        pass
+    states = [first.state_dict() for _ in first][-2:]  # before and after a batch that the others lack
 
     for loader in other_loaders:
-        loader.load_state_dict(first.state_dict())
-        assert len(loader) == len(list(loader)) == 0
-        assert loader.state_dict()["epoch"] == 1
+        loader.load_state_dict(states[0])
+        assert list(loader) == []
+        assert loader.state_dict() == states[1]
+        loader.load_state_dict(states[0] | {"step": 20})
+        assert loader.state_dict() == states[1]
 
 
 def test_an_empty_set_of_batches_has_no_padding() -> None:
