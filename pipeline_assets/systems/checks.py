@@ -1,14 +1,18 @@
 """Checks of artifacts against their recipes, for the pages of the systems."""
 
+import contextlib
 from pathlib import Path
 
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document_sizes import OUTSIZED
-from pipeline_assets.corpus.licences import UNKNOWN
+from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.packing.empty_sources import DEDUPLICATED_KIND
+from pipeline_assets.corpus.readers.hub_configs import parse_card_metadata
 from pipeline_assets.corpus.readers.source_formats import detect_format
+from pipeline_assets.corpus.shards.source_notes import CARD_FILE
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict
+from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.sealed_folder import require_manifest
 
@@ -26,6 +30,21 @@ def documents_have_licences(corpus: Artifact) -> Verdict:
     unknown, documents = counted.get(UNKNOWN, {}).get("documents", 0), corpus.manifest.identity.counts["documents"]
     message = f"{documents - unknown:,} of {documents:,} documents have a known licence"
     return Verdict(not unknown, message, {"unknown": unknown}, is_minor=is_accepted or 0 < unknown < documents)
+
+
+def licence_agrees_with_card(corpus: Artifact) -> Verdict:
+    """Check that the dataset's card states no other licence than `license_tag`.
+
+    Nothing is compared if rows state their own licences, or if the card states none, several or an unknown one.
+    """
+    recipe, stated = corpus.manifest.identity.recipe, None
+    tag = UNKNOWN if section_at(recipe, "columns").get("license") else recipe.get("license_tag", UNKNOWN)
+    if tag != UNKNOWN and any(file.path == CARD_FILE for file in corpus.manifest.storage):
+        with contextlib.suppress(InputError):  # a card with invalid YAML states nothing
+            stated = parse_card_metadata(corpus.path(CARD_FILE).read_text("utf-8"), CARD_FILE).get("license")
+    if not isinstance(stated, str) or (card_tag := licence_table().match_tag(stated)) is None:
+        return Verdict(True, "no licence to compare", applies=False)
+    return Verdict(card_tag == tag, f"the dataset's card states {card_tag}, the recipe {tag}")
 
 
 def no_document_is_outsized(corpus: Artifact) -> Verdict:

@@ -203,6 +203,7 @@ RAW_CORPUS = replace(
         FILES_CHECK,
         LEDGER_CHECK,
         artifact_check(checks.documents_have_licences),
+        artifact_check(checks.licence_agrees_with_card, is_blocking=False),
         artifact_check(named_columns_have_values, is_blocking=False),
         artifact_check(checks.no_document_is_outsized, is_blocking=False),
     ),

@@ -41,6 +41,14 @@ def test_raw_writes_rows_their_notes_and_a_plain_copy(hub: LoopbackHub, tmp_path
     assert "current" in typed("run", "raw-web", "--data", tmp_path).stdout
 
 
+def test_another_licence_than_the_cards_is_a_warning(hub: LoopbackHub, tmp_path: Path, typed: Corpusmill) -> None:
+    options = ("--limit", 20, "--output", tmp_path / "web.ndjsonl", "--license", "mit", "--out-dir", tmp_path)
+
+    done = typed("stage2", "raw", "--dataset", WEB, *options)
+
+    assert "licence_agrees_with_card: WARNING: the dataset's card states odc-by, the recipe mit" in done.stderr
+
+
 def test_raw_without_a_licence_is_refused_with_the_option(hub: LoopbackHub, tmp_path: Path, typed: Corpusmill) -> None:
     typed("stage2", "raw", "--dataset", CODE, "--text-column", "content", "--out-dir", tmp_path)  # its rows have one
 
