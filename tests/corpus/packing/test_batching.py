@@ -247,6 +247,14 @@ def test_a_caller_that_counts_batches_gets_every_epoch(packed: PackedSet, worker
     assert counted.state_dict() == whole.state_dict()
 
 
+def test_steps_of_one_size_have_the_same_rows_for_any_number_of_ranks(packed: PackedSet) -> None:
+    def rows_by_step(ranks: int, batch: int) -> list[list[int]]:
+        loaders = [batching.loader(packed.folder, batch, 7, rank=rank, ranks=ranks, step=1) for rank in range(ranks)]
+        return [sorted(row for _, _, rows in step for row in rows.tolist()) for step in zip(*loaders, strict=True)]
+
+    assert rows_by_step(1, 4)[:4] == rows_by_step(2, 2)[:4] == rows_by_step(4, 1)
+
+
 def test_masks_and_labels_stay_within_a_document(packed: PackedSet) -> None:
     [(tokens, documents, _)] = batching.loader(packed.folder, 21, 7)
 
