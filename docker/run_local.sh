@@ -60,10 +60,11 @@ flock -n 8 || {
 echo $$ > "$home/lock"
 "$bin/python" -c 'import socket, sys; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(("127.0.0.1", int(sys.argv[1])))' "$port" 2> /dev/null || fail "port $port is not free; pass another: run_local.sh $data PORT"
-cp "$docker/dagster.yaml" "$docker/workspace.yaml" "$home/"
+cp "$docker/dagster.yaml" "$home/"
+echo 'load_from: [{grpc_server: {socket: {env: CORPUSMILL_CODE_SOCKET}, location_name: pipeline}}]' > "$home/workspace.yaml"
 export CORPUSMILL_DATA=$data CORPUSMILL_SERVER_LOGS=$data/dagster DAGSTER_HOME=$home PYTHONWARNINGS=ignore
-export CORPUSMILL_CODE_HOST=127.0.0.1 CORPUSMILL_CODE_PORT
-CORPUSMILL_CODE_PORT=$(free_port)
+TMPDIR=$(mktemp -d)  # private: a code server runs any caller's code, so other users must not reach its sockets
+export TMPDIR CORPUSMILL_CODE_SOCKET=$TMPDIR/code
 export DAGSTER_GRPC_TIMEOUT_SECONDS=${DAGSTER_GRPC_TIMEOUT_SECONDS:-300} DAGSTER_DAEMON_HEARTBEAT_TOLERANCE=600
 export DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR=1
 export PATH=$bin:$PATH
@@ -113,8 +114,8 @@ start() {  # start the service at a position of `names`
         postgres) alone INT "${as_postgres[@]}" "$server" -D "$home/postgres" -p "$DAGSTER_PG_PORT" -c listen_addresses=127.0.0.1 \
             -c unix_socket_directories= -c log_min_messages=fatal & ;;
         code) alone TERM sh -c 'now=$(date +%s); (until python -m pipeline_assets.dead_runs "$0" "$now" || ! kill -0 $$; do sleep 1; done) &
-            exec python -m pipeline_assets.code_server start -h 127.0.0.1 -p "$0" -m pipeline_assets.definitions --log-level warning' \
-            "$CORPUSMILL_CODE_PORT" & ;;
+            exec python -m pipeline_assets.code_server start --socket "$0" -m pipeline_assets.definitions --log-level warning' \
+            "$CORPUSMILL_CODE_SOCKET" & ;;
         webserver) alone TERM python -m pipeline_assets.webserver -w "$home/workspace.yaml" -h 127.0.0.1 \
             -p "$port" --log-level warning & ;;
         daemon) alone TERM dagster-daemon run -w "$home/workspace.yaml" --log-level warning & ;;
@@ -133,7 +134,7 @@ stop() {  # in reverse order, because services need earlier ones
         kill -KILL -- "-${pids[$i]}" 2> /dev/null || true
     done
     free_database
-    rm -f "$home"/*.pid
+    rm -rf "$home"/*.pid "$TMPDIR"
 }
 watch() {  # restart services that died
     for i in "${!pids[@]}"; do
@@ -174,7 +175,7 @@ echo "preparing the database …"
 dagster instance migrate > "$home/migrate.log" 2>&1 || fail "dagster instance migrate failed; see $home/migrate.log"
 echo "loading the recipes …"
 start "$first"
-until_ready dagster api grpc-health-check -p "$CORPUSMILL_CODE_PORT"
+until_ready dagster api grpc-health-check -s "$CORPUSMILL_CODE_SOCKET"
 echo "starting the UI and the daemon …"
 start $((first + 1))
 start $((first + 2))

@@ -1,8 +1,8 @@
 """Command that ends the runs whose processes died with their code server.
 
-When a code server starts, `python -m pipeline_assets.dead_runs PORT TIME` is called with the port of the server and the
-start time, in seconds since 1970. Without this call, dead runs would keep their places in the queue and block other
-runs. Dagster retries the ended runs (`run_retries` in `dagster.yaml`).
+When a code server starts, `python -m pipeline_assets.dead_runs ADDRESS TIME` is called with the server's port or socket
+and the start time, in seconds since 1970. Without this call, dead runs would keep their places in the queue and block
+other runs. Dagster retries the ended runs (`run_retries` in `dagster.yaml`).
 """
 
 import socket
@@ -27,18 +27,20 @@ def end_dead_runs(instance: dg.DagsterInstance, started_at: datetime) -> int:
     return len(runs)
 
 
-def main(port: int, started_at: datetime) -> None:
-    """Wait until the code server answers at `port`, then call `end_dead_runs`."""
+def main(address: str, started_at: datetime) -> None:
+    """Wait until the code server answers at a port or socket, then call `end_dead_runs`."""
     while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-            break
-        except OSError:
-            time.sleep(1)
+        with socket.socket(socket.AF_INET if address.isdigit() else socket.AF_UNIX) as probe:
+            probe.settimeout(5)
+            try:
+                probe.connect(("127.0.0.1", int(address)) if address.isdigit() else address)
+                break
+            except OSError:
+                time.sleep(1)
     time.sleep(_NOTICE_DELAY_S)
     with dg.DagsterInstance.get() as instance:
         end_dead_runs(instance, started_at)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), datetime.fromtimestamp(int(sys.argv[2]), UTC))
+    main(sys.argv[1], datetime.fromtimestamp(int(sys.argv[2]), UTC))

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -70,11 +71,16 @@ def ui(
     from pipeline_assets.sealed_sensor import report_sealed_artifacts
 
     home = instance_home(data)
-    with _lock_home(home, _address(port)), serve_reports(data, port + 1) as pages, _serve_demo_hub(data) as hub:
+    with (
+        _lock_home(home, _address(port)),
+        serve_reports(data, port + 1) as pages,
+        _serve_demo_hub(data) as hub,
+        tempfile.TemporaryDirectory() as private,  # a code server runs the code of anyone who reaches its socket
+    ):
         os.environ.update(pages)
         with open_instance(data) as instance:
             report_sealed_artifacts(SYSTEMS.load_recipes(data)[0], data, instance)
-        variables = {"CORPUSMILL_DATA": str(data), "DAGSTER_HOME": str(home), **hub}
+        variables = {"CORPUSMILL_DATA": str(data), "DAGSTER_HOME": str(home), "TMPDIR": private, **hub}
         _wait_until_stopped(_start_dagster(port, home, variables), port, data)
 
 

@@ -195,12 +195,16 @@ def test_services_end_with_a_killed_script_and_the_next_one_starts(root: Path) -
 def test_a_second_script_is_refused_and_ctrl_c_stops_all_services(root: Path) -> None:
     with Services(root, {}) as services:
         script, other = PROJECT / "docker" / "run_local.sh", root / "other"
+        private = Path(services.environment()["TMPDIR"])
+        assert (private / "code").is_socket()
+        assert private.stat().st_mode & 0o777 == 0o700  # a code server runs the code of anyone who reaches it
         second = subprocess.run([script, root, "1"], capture_output=True, text=True)
         port = str(free_port())
         same = subprocess.run([script, other, port], env=services.environment(), capture_output=True, text=True)
 
         check_stop(services, signal.SIGINT, 130)
 
+    assert not private.exists()
     assert second.returncode == 1
     assert second.stderr == f"run_local.sh: another run_local.sh serves {root}; stop it, or choose another data root\n"
     assert same.returncode == 1

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -95,15 +96,17 @@ def test_a_ui_that_gets_a_signal_alone_leaves_no_process(number: signal.Signals,
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes by /proc")
-def test_a_ui_whose_daemon_was_killed_ends_with_an_error(tmp_path: Path) -> None:
+def test_a_ui_has_private_sockets_and_ends_with_an_error_if_its_daemon_is_killed(tmp_path: Path) -> None:
     with start_ui(tmp_path, free_port()) as ui:
         assert ui.stdout is not None
         next(line for line in ui.stdout if line.startswith("Dagster UI"))
         commands = {process: Path(f"/proc/{process}/cmdline").read_bytes() for process in list_processes(tmp_path)}
+        sockets = re.findall(rb"--socket\0([^\0]+)", b"".join(commands.values()))
+        modes = [Path(os.fsdecode(path)).parent.stat().st_mode & 0o777 for path in sockets]
         [daemon] = [process for process, command in commands.items() if b"dagster._daemon\0run\0" in command]
         os.kill(daemon, signal.SIGKILL)
 
-    assert ui.returncode == 1
+    assert (modes, ui.returncode) == ([0o700, 0o700], 1)
 
 
 def list_processes(root: Path) -> list[int]:

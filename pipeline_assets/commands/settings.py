@@ -13,8 +13,8 @@ import typer
 HELP_PANEL = "Also"  # title of the section of the help that lists these options
 _VARIABLE_PREFIX = "CORPUSMILL_"
 # Read by the UI, the server's containers and the log; those of Modal are checked where they are read.
-_OTHER_VARIABLES = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_INPUT LOG OWNERS PORT REPORTS
-    SERVER_LOGS TAGS WEBHOOK"""
+_OTHER_VARIABLES = """BIN BUILD_MEMORY CODE_HOST CODE_PORT CODE_SOCKET DATA HOST_DATA HOST_INPUT LOG OWNERS PORT
+    REPORTS SERVER_LOGS TAGS WEBHOOK"""
 
 
 def _option(*option_names: str, **properties: Any) -> Any:
