@@ -288,6 +288,7 @@ WRITING = {  # calls on paths that change the disk without a sync
     "pipeline_assets.build.pins.model_pin": 3,  # links to cached files, recreated by each run
     "pipeline_assets.commands.admin": 2,  # folders of manifests that git tracks
     "pipeline_assets.commands.corpora": 1,  # a link to the report, next to it
+    "pipeline_assets.corpus.compiled": 1,  # the cache of compiled kernels
     "pipeline_assets.corpus.readers.hub_files": 1,  # the file of a lock
     "pipeline_assets.corpus.scoring.remote_shard": 2,  # a scratch folder of links
     "pipeline_assets.corpus.scoring.score_shard": 1,  # a scratch folder

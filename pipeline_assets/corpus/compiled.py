@@ -4,10 +4,12 @@ The name of the cache folder contains the versions of Python, numba and NumPy, a
 Clones with equal sources share a folder; changed sources get a new one. Code is not verified: delete a damaged folder.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
 import platform
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -20,7 +22,6 @@ from numba.core.caching import UserWideCacheLocator
 from numpy.typing import NDArray
 
 from pipeline_assets.compat import compile_without_cache_on_errors, skip_numba_compiler
-from pipeline_assets.spine.usage import nearest_existing
 
 F = TypeVar("F", bound=Callable[..., object])
 skip_numba_compiler()
@@ -60,9 +61,10 @@ vars(config)["CACHE_LOCATOR_CLASSES"] = f"{__name__}.{KernelCacheLocator.__name_
 def compiled(function: F) -> F:
     """Compile a function on its first call with each combination of argument types.
 
-    If NUMBA_CACHE_DIR (default: the user's cache folder) is writable, the machine code is cached there.
+    The machine code is cached in NUMBA_CACHE_DIR (default: the user's cache folder), unless it is not writable, or
+    another user could have put code there.
     """
-    return cast(F, numba.njit(cache=_is_writable(cache_folder()))(function))
+    return cast(F, numba.njit(cache=_is_private(cache_folder()))(function))
 
 
 def compiled_inner(function: F) -> F:
@@ -103,7 +105,11 @@ def cache_folder() -> Path:
 
 
 @functools.cache
-def _is_writable(folder: Path) -> bool:
-    """Check whether a folder is writable, or can be created in an existing parent."""
-    folder = nearest_existing(folder)
-    return folder.is_dir() and os.access(folder, os.W_OK)
+def _is_private(folder: Path) -> bool:
+    """Create a folder if missing; check that this user can write to it and no other."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        owners = {folder.stat().st_uid, folder.parent.stat().st_uid}  # a parent's owner can exchange the folder
+        is_shared = folder.stat().st_mode & stat.S_IWOTH or not owners <= {0, os.geteuid()}
+        return not is_shared and os.access(folder, os.W_OK)
+    return False

@@ -98,6 +98,22 @@ def test_without_a_cache_folder_code_is_compiled_in_each_process(clone: Path, tm
     assert run_kernel(clone, unusable) == "2 0"
 
 
+@pytest.mark.parametrize("level", [0, 1], ids=["folder", "its parent"])
+def test_code_that_another_user_may_have_stored_is_not_loaded(clone: Path, tmp_path: Path, level: int) -> None:
+    assert run_kernel(clone, tmp_path / "cache") == "2 0"
+    [folder] = (tmp_path / "cache").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+    if level == 0:
+        folder.chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(folder.parent, 1, 1)
+    else:
+        pytest.skip("only root can change the owner of a folder")
+
+    assert run_kernel(clone, tmp_path / "cache") == "2 0"
+
+
 def test_code_that_cannot_be_stored_is_compiled_in_each_process(clone: Path, tmp_path: Path) -> None:
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
     code = f"{full}; from pipeline_assets.corpus.kernels import *; print(stepped(1))"
