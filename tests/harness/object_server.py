@@ -26,14 +26,17 @@ BUCKET, ACCOUNT = "bucket", "account"
 SECRET = "c2VjcmV0IHRoYXQgbm9ib2R5IG1heSBzZWU="
 _GENERATION, _MATCH = "x-goog-generation", "x-goog-if-generation-match"
 _SLOW_S = 0.3
-Kind = Literal["503", "501", "409", "403", "cut", "slow", "lost answer", "flip", "stale list", "unconditional"]
+Kind = Literal[
+    "503", "501", "409", "403", "cut", "slow", "lost answer", "flip", "long", "stale list", "same page", "unconditional"
+]
 
 
 @dataclass
 class Fault:
     """A fault that `count` fitting requests meet, the first `after` of them left out.
 
-    `cut` sends half of a body and closes the connection; `lost answer` serves the request, then closes it.
+    `cut` sends half of a body and closes the connection; `lost answer` serves the request, then closes it; `long`
+    sends a byte more than requested; `same page` names the same page of a listing as the next one.
     """
 
     kind: Kind
@@ -216,6 +219,8 @@ class _Handler(BaseHTTPRequestHandler):
             start, stop = int(span[1]), min(int(span[2] or len(data)) + 1, len(data))
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
             data, status = data[start:stop], 206
+        if self.command == "GET" and self.store.take_fault("GET", self.key, ["long"]):
+            data += b"x"
         return self._answer(status, data, **headers)
 
     def _list(self) -> None:
@@ -224,6 +229,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.store.take_fault("GET", "", ["stale list"]):
             found = {}
         make, page = (_azure_entry, _AZURE_PAGE) if "x-ms-version" in self.headers else (_entry, _PAGE)
+        if self.store.take_fault("GET", "", ["same page"]):
+            page = page.replace(
+                _LAST, "<IsTruncated>true</IsTruncated><NextContinuationToken>1</NextContinuationToken>"
+            )
         body = page % "".join(make(key, stored) for key, stored in found.items())
         self._answer(200, body.encode(), **{"Content-Type": "application/xml"})
 
@@ -282,7 +291,8 @@ def _object_headers(stored: Stored) -> dict[str, str]:
     return {"ETag": stored.etag, _GENERATION: str(stored.generation), "Last-Modified": "Thu, 01 Jan 1970 00:00:00 GMT"}
 
 
-_PAGE = f"<ListBucketResult><Name>{BUCKET}</Name><IsTruncated>false</IsTruncated>%s</ListBucketResult>"
+_LAST = "<IsTruncated>false</IsTruncated>"
+_PAGE = f"<ListBucketResult><Name>{BUCKET}</Name>{_LAST}%s</ListBucketResult>"
 _AZURE_PAGE = "<EnumerationResults><Blobs>%s</Blobs><NextMarker /></EnumerationResults>"
 
 

@@ -8,10 +8,11 @@ import contextlib
 import datetime
 import hashlib
 import io
+import itertools
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _THREADS = 8
 _PART_BYTES, _MAX_PARTS = 8 << 20, 9_000  # S3 allows 10,000 parts
 _CONFLICT_WAITS_S = [0.02 * 2**attempt for attempt in range(8)]  # while another put of the object is in progress
+MAX_POINTER_BYTES = 256 << 20  # largest size of a manifest
+_MAX_OBJECTS = 10_000_000  # of a listing, each with 250 bytes in memory
 _PROBE_KEY = "probe"
 _OTHER_STORE_FIX = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
 RERUN_FIX = "run the recipe again; if the source was pinned earlier, remove its folder in raw/ first"
@@ -135,20 +138,23 @@ class ObjectStore:
         return sorted(stored.name for stored in self.list_objects(folder))
 
     def list_objects(self, folder: str | None = None) -> list[StoredObject]:
-        """List all objects, or only the objects below `folder`, with their versions."""
+        """List all objects, or only the objects below `folder`, with their versions.
+
+        Raise InputError if the listing repeats an object, as a store does that ignores which page was requested, or if
+        it has too many objects.
+        """
         import obstore
 
+        found = dict[str, StoredObject]()
         with self._convert_errors(folder or ""):
-            return [
-                StoredObject(
-                    entry["path"],
-                    entry["size"],
-                    str(entry.get("e_tag") or entry.get("version")),
-                    int(entry["last_modified"].timestamp()) * 10**9,
-                )
-                for batch in obstore.list(self.client, folder)
-                for entry in batch
-            ]
+            for entry in itertools.chain.from_iterable(obstore.list(self.client, folder)):
+                name, version = entry["path"], entry.get("e_tag") or entry.get("version")
+                if name in found or len(found) == _MAX_OBJECTS:
+                    what = f"the listing repeats {name!r}, or has more than {_MAX_OBJECTS:,} objects"
+                    raise InputError(what, self.url, "check the server at the store's endpoint, or use a longer prefix")
+                modified_ns = int(entry["last_modified"].timestamp()) * 10**9
+                found[name] = StoredObject(name, entry["size"], str(version), modified_ns)
+        return [*found.values()]
 
     def read(self, key: str, start: int, size: int, etag: str | None = None) -> bytes:
         """Read at most `size` bytes from `start`; b"" if the object is missing.
@@ -162,7 +168,7 @@ class ObjectStore:
         with self._convert_errors(key), contextlib.suppress(FileNotFoundError):
             try:
                 options = {"range": (start, start + size), **condition}
-                return bytes(obstore.get(self.client, key, options=options).bytes())  # type: ignore[arg-type]
+                return self._read_body(obstore.get(self.client, key, options=options), size)  # type: ignore[arg-type]
             except PreconditionError:
                 raise InputError("the object changed since it was listed", f"{self.url}/{key}", RERUN_FIX) from None
             except BaseError as error:
@@ -217,8 +223,19 @@ class ObjectStore:
         with self._convert_errors(key), contextlib.suppress(FileNotFoundError):
             answer = obstore.get(self.client, key)
             version = {name: answer.meta.get(name) for name in ("e_tag", "version")}
-            return Pointer(bytes(answer.bytes()), {name: value for name, value in version.items() if value})
+            content = self._read_body(answer, MAX_POINTER_BYTES)
+            return Pointer(content, {name: value for name, value in version.items() if value})
         return None
+
+    def _read_body(self, blocks: Iterable[bytes], max_bytes: int) -> bytes:
+        """Read the body of a response; raise InputError if it has more than `max_bytes`."""
+        body = bytearray()
+        for block in blocks:
+            body += block
+            if len(body) > max_bytes:
+                what = f"the response is longer than {max_bytes:,} bytes"
+                raise InputError(what, self.url, "check the server at the store's endpoint")
+        return bytes(body)
 
     def replace(self, key: str, content: bytes, expected: Pointer | None) -> bool:
         """Replace a pointer if it still equals `expected`; return False if it does not.

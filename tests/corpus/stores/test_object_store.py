@@ -48,6 +48,16 @@ def test_a_refused_listing_names_the_credentials(s3: ObjectStore, server: Object
         s3.list_objects()
 
 
+def test_answers_that_are_longer_than_requested_or_never_end_are_refused(s3: ObjectStore, server: ObjectServer) -> None:
+    s3.replace(KEY, b"12345", None)
+    server.faults = [Fault("long"), Fault("same page", count=9)]
+
+    with pytest.raises(InputError, match="the response is longer than 3 bytes; check the server at"):
+        s3.read(KEY, 0, 3)
+    with pytest.raises(InputError, match=f"the listing repeats '{KEY}', or has more than 10,000,000 objects; check"):
+        s3.list_objects()
+
+
 @pytest.mark.parametrize(
     "size",
     [0, 1, pytest.param(20_000_000, marks=pytest.mark.slow)],
