@@ -2,7 +2,8 @@
 
 Dagster's webserver has no authentication, accepts mutations in a URL, and checks neither Host nor Origin. While it
 runs, any web page in the same browser could start, change or delete runs. The requests of such a page have a foreign
-Origin, a Host name that the page's owner controls, or a query in the URL; this webserver refuses all three.
+Origin, a Host name that the page's owner controls, or a query in the URL, or they show the UI in a frame, whose clicks
+the page can steal; this webserver refuses all four.
 """
 
 import re
@@ -23,7 +24,7 @@ class SameOriginMiddleware:
     """ASGI middleware that refuses requests from pages of other sites.
 
     The Host must be loopback, at any port. The Origin must be the Host or missing. The URL must contain no GraphQL
-    query.
+    query. The response must not be for a frame.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -49,6 +50,8 @@ def refusal_message(scope: Scope) -> str | None:
         return "The Origin header names another site; open the UI's own address."
     if "query" in parse_qs(scope["query_string"].decode("latin-1")):
         return "A GraphQL query must be in the body of a POST, as application/json."
+    if request.headers.get("sec-fetch-dest") in ("frame", "iframe", "object", "embed"):
+        return "The UI cannot be part of another page; open the UI's own address."
     return None
 
 

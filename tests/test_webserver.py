@@ -56,6 +56,12 @@ def test_pages_of_other_servers_are_refused(client: TestClient, headers: dict[st
         pass
 
 
+def test_frames_of_other_pages_are_refused(client: TestClient) -> None:
+    statuses = [client.get("/graphql", headers={"sec-fetch-dest": use}).status_code for use in ("iframe", "document")]
+
+    assert statuses == [403, 200]
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("name", ["query", "%71uery"])
 def test_a_query_in_an_address_is_refused(client: TestClient, method: str, name: str) -> None:
