@@ -51,12 +51,17 @@ def _notebook_row(content: bytes) -> Row:
 def _docx_row(content: bytes) -> Row:
     import mammoth
 
-    with zipfile.ZipFile(io.BytesIO(content)) as parts:
-        size = sum(part.file_size for part in parts.infolist() if not part.filename.startswith(_UNREAD_PARTS))
-    if size > _MAX_DOCX_BYTES:
-        return Fault("too_large", f"more than {_MAX_DOCX_BYTES >> 20} MiB without compression; divide the file")
+    read_parts = io.BytesIO()  # without the unread parts, which a file could otherwise name as its text
+    with zipfile.ZipFile(io.BytesIO(content)) as parts, zipfile.ZipFile(read_parts, "w") as copy:
+        names = [name for name in parts.NameToInfo if not name.startswith(_UNREAD_PARTS)]
+        if sum(parts.getinfo(name).file_size for name in names) > _MAX_DOCX_BYTES:
+            return Fault("too_large", f"more than {_MAX_DOCX_BYTES >> 20} MiB without compression; divide the file")
+        for name in (name for name in names if name.lower().endswith((".xml", ".rels"))):
+            copy.writestr(name, part := parts.read(name))
+            if b"<!ENTITY" in part.replace(b"\0", b""):  # in UTF-8 or UTF-16; ECMA-376 forbids them
+                return Fault("not_docx", f"{name} declares XML entities, whose text may have any size")
     skip_image = mammoth.images.img_element(lambda image: {})
-    return decoded_html_row(mammoth.convert_to_html(io.BytesIO(content), convert_image=skip_image).value)
+    return decoded_html_row(mammoth.convert_to_html(read_parts, convert_image=skip_image).value)
 
 
 def _pdf_row(content: bytes) -> Row:

@@ -212,13 +212,13 @@ BODY = f"""<w:document {W}><w:body>
 STYLE = '<w:style w:type="paragraph" w:styleId="Heading2"><w:name w:val="heading 2"/></w:style>'
 
 
-def docx(body: str = BODY, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+def docx(body: str = BODY, compression: int = zipfile.ZIP_DEFLATED, part: str = "word/document.xml") -> bytes:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w", compression) as archive:
         relations = "http://schemas.openxmlformats.org/package/2006/relationships"
-        target = f'<Relationship Id="r" Type="{RELATION}" Target="word/document.xml"/>'
+        target = f'<Relationship Id="r" Type="{RELATION}" Target="{part}"/>'
         archive.writestr("_rels/.rels", f'<Relationships xmlns="{relations}">{target}</Relationships>')
-        archive.writestr("word/document.xml", body)
+        archive.writestr(part, body)
         archive.writestr("word/styles.xml", f"<w:styles {W}>{STYLE}</w:styles>")
     return sink.getvalue()
 
@@ -322,6 +322,13 @@ LOCK = f"/Encrypt << /Filter /Standard /V 1 /R 2 /O ({'0' * 32}) /U ({'0' * 32})
         ("a.ipynb", b'{"name": "x"}', "not_notebook", "the file has no list of cells with a `source`"),
         ("a.docx", b"\xd0\xcf\x11\xe0", "not_docx", "BadZipFile"),
         ("a.docx", docx("<a"), "not_docx", "ExpatError"),
+        ("a.docx", docx(part="word/media/a.png"), "not_docx", "OSError"),  # no limit counts the bytes of media
+        (
+            "a.docx",
+            docx("<!DOCTYPE a [<!ENTITY b 'c'>]>" + BODY),
+            "not_docx",
+            "word/document.xml declares XML entities",
+        ),
         ("a.pdf", b"%PDF-1.4", "not_pdf", "PdfStreamError"),
         ("a.pdf", pdf(""), "no_text", "scanned pages; add a text layer: ocrmypdf IN OUT"),
         ("a.pdf", pdf("x", more=LOCK), "encrypted", "remove the password: qpdf --decrypt IN OUT"),
