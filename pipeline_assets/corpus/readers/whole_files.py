@@ -71,7 +71,12 @@ def _pdf_row(content: bytes) -> Row:
     reader = pypdf.PdfReader(io.BytesIO(content))
     if reader.is_encrypted:
         return Fault("encrypted", "remove the password: qpdf --decrypt IN OUT")
-    pages = [page.extract_text().strip() for page in reader.pages]
+    pages, size = [], 0
+    for page in reader.pages:
+        pages.append(page.extract_text().strip())
+        size += len(pages[-1])
+        if size > MAX_LINE_BYTES:  # of one content, which a few bytes repeat on any number of pages
+            return Fault("too_large", f"the text is longer than {MAX_LINE_BYTES >> 20} MiB")
     if pages and not any(pages):
         return Fault("no_text", "scanned pages; add a text layer: ocrmypdf IN OUT")
     title = reader.metadata.title if reader.metadata else None

@@ -323,12 +323,7 @@ LOCK = f"/Encrypt << /Filter /Standard /V 1 /R 2 /O ({'0' * 32}) /U ({'0' * 32})
         ("a.docx", b"\xd0\xcf\x11\xe0", "not_docx", "BadZipFile"),
         ("a.docx", docx("<a"), "not_docx", "ExpatError"),
         ("a.docx", docx(part="word/media/a.png"), "not_docx", "OSError"),  # no limit counts the bytes of media
-        (
-            "a.docx",
-            docx("<!DOCTYPE a [<!ENTITY b 'c'>]>" + BODY),
-            "not_docx",
-            "word/document.xml declares XML entities",
-        ),
+        ("a.docx", docx("<!DOCTYPE a [<!ENTITY b 'c'>]>" + BODY), "not_docx", "word/document.xml declares"),
         ("a.pdf", b"%PDF-1.4", "not_pdf", "PdfStreamError"),
         ("a.pdf", pdf(""), "no_text", "scanned pages; add a text layer: ocrmypdf IN OUT"),
         ("a.pdf", pdf("x", more=LOCK), "encrypted", "remove the password: qpdf --decrypt IN OUT"),
@@ -339,6 +334,13 @@ def test_invalid_files_are_rejects(source: Source, name: str, content: bytes, re
 
     assert (row, code) == (0, reason)
     assert explanation.startswith(detail)
+
+
+def test_a_pdf_file_whose_pages_repeat_a_text_is_limited(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline_assets.corpus.readers.whole_files.MAX_LINE_BYTES", 1 << 20)
+    content = pdf("word " * 2000).replace(b"6 0 R]", b"6 0 R " * 200 + b"]")
+
+    assert read_fault(source, content, "a.pdf") == (0, "too_large", "the text is longer than 1 MiB")
 
 
 def test_versions_of_extractors_are_listed_by_format() -> None:
