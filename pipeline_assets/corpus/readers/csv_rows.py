@@ -7,7 +7,7 @@ import csv
 import io
 import itertools
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 
 from pipeline_assets.corpus.readers.faults import Fault, Row, utf8_fault
@@ -50,7 +50,7 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[tuple[int, bytes, Ro
     if isinstance(header, Fault):
         raise InputError(f"the header cannot be read ({header.reason}: {header.detail})", file.path, _FIX)
     names = [name.strip() or f"column_{number}" for number, name in enumerate(header, 1)]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
+    if repeated := next((name for name, count in Counter(names).items() if count > 1), None):
         raise InputError(f"two columns have the name `{repeated}`", file.path, _FIX)
     return names, ((offset, content, _name_fields(names, fields)) for offset, content, fields in records)
 

@@ -82,6 +82,12 @@ def test_a_row_too_long_by_a_lost_quote_costs_one_line(source: Source, monkeypat
     assert rows_read == [(5, "not_csv", "unexpected end of data"), *rows]
 
 
+def test_a_table_of_300_000_columns_is_read_in_linear_time(source: Source) -> None:
+    columns = [f"c{number}" for number in range(300_000)]  # otherwise 20 minutes
+
+    assert read_rows(source(f"text,{','.join(columns)}\na{',1' * len(columns)}\n", "a.csv")) == ["a"]
+
+
 def test_quotes_in_tab_separated_fields_are_text(source: Source) -> None:
     content = 'text\tid\n"Hello" he said\ta\n"open\tb\n"with\ttab"\tc\n'
 
