@@ -6,6 +6,7 @@ import re
 _URL = re.compile(
     r"(?:(?:[a-z][a-z0-9+.-]*:)?//)?(?:[^/?#]*@)?(\[[^\]]*\]|(?!\[)[^/?#:]*|)(:[0-9]*)?([^?#]*)(\?[^#]*)?", re.I
 )
+_MAX_NAME_CHARACTERS = 253  # RFC 1035, 2.3.4: 255 octets, with the lengths of the labels
 
 
 def split_url(url: str) -> tuple[str, str]:
@@ -25,7 +26,9 @@ def split_url(url: str) -> tuple[str, str]:
 def list_domains(url: str) -> list[str]:
     """Return the host of a URL, then its parent domains up to the top-level domain.
 
-    For a URL without a host, the only entry is "".
+    For a URL without a host, the only entry is "". Longer parents than a name in DNS are left out: a text of thousands
+    of dots in place of a URL would have gigabytes of them.
     """
-    labels = split_url(url)[0].split(".")
-    return [".".join(labels[first:]) for first in range(len(labels))]
+    host = split_url(url)[0]
+    labels = host[-_MAX_NAME_CHARACTERS:].split(".")
+    return [host, *(".".join(labels[first:]) for first in range(1, len(labels)))]

@@ -22,6 +22,7 @@ from pipeline_assets.corpus.filters.hashed_words import (
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.text_batch import join_texts
 from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
+from pipeline_assets.corpus.urls import list_domains
 
 Reason = Callable[..., str | None]
 
@@ -52,6 +53,13 @@ def reason(recipe: Callable[..., FilterRecipe]) -> Reason:
         return next((str(measurement) for measurement in measurements if measurement.is_failed), None)
 
     return find
+
+
+def test_a_text_of_dots_in_place_of_a_url_has_no_more_parents_than_a_name() -> None:
+    domains = list_domains("http://" + "a." * 5_000 + "example.com")  # all parents together have 50 MB
+
+    assert [len(domain) for domain in domains[:2]] == [10_011, 251]
+    assert domains[-2:] == ["example.com", "com"]
 
 
 @pytest.mark.parametrize(
