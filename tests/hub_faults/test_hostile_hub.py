@@ -94,8 +94,9 @@ def test_an_invalid_dataset_name_never_becomes_a_folder(tmp_path: Path, name: st
         (b'[{"size": ' + b"9" * 5000 + b"}]", "ValueError: Exceeds the limit (4300 digits)"),
         (json.dumps([{"type": "\x1b[2J" + "a" * 9999}]).encode(), "KeyError: 'path'"),
         (json.dumps([listing_entry(type="\x1b[2J" + "a" * 9999)]).encode(), r"ValueError: {'type': '\x1b[2Jaaa"),
+        (json.dumps([listing_entry(path="a" * 1025)]).encode(), "ValueError: a path has more than 1,024 characters"),
     ],
-    ids=["deep", "long integer", "without a path", "long"],
+    ids=["deep", "long integer", "without a path", "long", "long path"],
 )
 def test_an_unreadable_response_is_reported_in_one_short_line(
     proxied: ProxiedHub, proxied_files: HubFiles, body: bytes, problem: str
@@ -204,6 +205,14 @@ def test_endless_redirects_are_one_error(proxied: ProxiedHub) -> None:
     proxied.first = [Response(302, {"Location": "/there", "ETag": '"0"', "Content-Length": "0"})] * 20
 
     with pytest.raises(MalformedResponse, match="more than 5 redirects"):
+        client.locate(f"{proxied.endpoint}/there")
+
+
+def test_a_file_whose_bytes_are_not_at_http_is_one_error(proxied: ProxiedHub) -> None:
+    client = HubFiles(Path("unused"), proxied.endpoint).client()
+    proxied.first = [Response(302, {"Location": "file:///etc/passwd", "X-Linked-Etag": '"0"', "X-Linked-Size": "0"})]
+
+    with pytest.raises(MalformedResponse, match="the file is at file://"):
         client.locate(f"{proxied.endpoint}/there")
 
 

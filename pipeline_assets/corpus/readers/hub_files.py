@@ -33,6 +33,7 @@ _NAME_RULES: dict[RepoType, tuple[re.Pattern[str], str]] = {
 _CHANGED_FIX = "the file changed on the hub: pin a new commit"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MAX_ENTRIES = 1_000_000  # the hub advises fewer than 100,000 files
+_MAX_PATH_CHARACTERS = 1024  # limit of S3; a million entries then need at most 1 GB
 CACHE_FOLDER = "hub_cache"  # relative to a data root
 
 
@@ -150,6 +151,8 @@ class HubFiles:
                 for entry in entries:
                     if entry["path"] in found:
                         raise ValueError(f"{entry['path']!r} is listed twice")
+                    if len(entry["path"]) > _MAX_PATH_CHARACTERS:
+                        raise ValueError(f"a path has more than {_MAX_PATH_CHARACTERS:,} characters")
                     is_folder = entry["type"] == "directory"
                     found[entry["path"]] = None if is_folder else hub_listing.parse_tree_entry(entry)
             if len(found) > _MAX_ENTRIES:

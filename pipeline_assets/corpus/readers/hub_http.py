@@ -106,8 +106,10 @@ class HubClient:
         with convert_parse_errors():
             etag = headers.get("X-Linked-Etag") or headers["ETag"]
             size = int(headers.get("X-Linked-Size") or headers["Content-Length"])
-            file_url = str(response.url.join(headers.get("Location", "")))
-        return FileLocation(file_url, etag.removeprefix("W/").strip('"'), size)
+            file_url = response.url.join(headers.get("Location", ""))
+            if file_url.scheme not in ("http", "https"):
+                raise ValueError(f"the file is at {file_url.scheme}://")
+        return FileLocation(str(file_url), etag.removeprefix("W/").strip('"'), size)
 
     def stream(self, url: str, where: str, **headers: str) -> "AbstractContextManager[httpx2.Response]":
         """Start a GET request without checking the status; `where` is for error texts."""
