@@ -33,6 +33,7 @@ def check_configs_load(
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_OFFLINE": "0",
+        "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # a request to another host, with the name of the repository
     }
     command = [sys.executable, "-m", __name__, repo, commit, *configs]
     where, fix = f"{repo}@{commit}", "its files are as sent; check its card"

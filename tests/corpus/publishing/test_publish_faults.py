@@ -4,6 +4,7 @@ The tests check where the token is sent, how long a call takes, and how much it 
 """
 
 import itertools
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -177,6 +178,18 @@ def test_a_card_naming_another_origin_sends_it_no_request(
         read_back(place, changed, {config: names})
 
     assert not other_hub.requests
+
+
+def test_loading_back_connects_to_the_hub_alone(place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, _ = send(first, place)
+    config, names = next(iter(prepare_publication(first, place.repo()).configs.items()))
+
+    with socket.create_server(("127.0.0.1", 0)) as proxy:  # of other hosts: the hub is at http
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        read_back(place, commit, {config: names})
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
 
 
 @pytest.mark.slow
