@@ -52,6 +52,7 @@ problem=$(mkdir -p "${1:-data}/dagster/server" 2>&1) || fail "$problem; pass a d
 data=$(cd "${1:-data}" && pwd)
 home=$data/dagster/server
 exec 8>> "$home/lock"  # the services inherit this lock
+chmod 600 "$home/lock"  # another user who may read it could lock it
 flock -n 8 || {
     ! ps -p "$(cat "$home/lock")" > /dev/null 2>&1 || fail "another run_local.sh serves $data; stop it, or choose another data root"
     echo "waiting for the services of a script that was killed …"

@@ -124,7 +124,7 @@ def has_unfinished_runs(services: Services) -> bool:
 
 
 @pytest.mark.slow
-def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:
+def test_a_used_port_is_named_before_anything_but_a_private_lock_is_made(tmp_path: Path) -> None:
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
         used.listen()
@@ -133,6 +133,7 @@ def test_a_used_port_is_named_before_anything_starts(tmp_path: Path) -> None:
         result = subprocess.run(script, capture_output=True, text=True)
 
     assert result.returncode == 1
+    assert (tmp_path / "dagster" / "server" / "lock").stat().st_mode & 0o777 == 0o600
     fix = f"pass another: run_local.sh {tmp_path} PORT"
     assert result.stderr == f"run_local.sh: port {port} is not free; {fix}\n"
 
