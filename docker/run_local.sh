@@ -158,6 +158,12 @@ until_ready() {  # COMMAND…, for ten minutes
         sleep 0.5
     done
 }
+serves() {  # `dagster api grpc-health-check` asks the same, but loads all of Dagster for each try
+    python -c 'import sys, grpc
+from grpc_health.v1 import health_pb2 as messages, health_pb2_grpc as health
+request, stub = messages.HealthCheckRequest(service="DagsterApi"), health.HealthStub(grpc.insecure_channel(sys.argv[1]))
+sys.exit(stub.Check(request, timeout=20).status != messages.HealthCheckResponse.SERVING)' "unix:$CORPUSMILL_CODE_SOCKET"
+}
 answers() { python -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=20)' "http://127.0.0.1:$port/server_info"; }
 
 trap 'stop; exit 130' INT
@@ -176,7 +182,7 @@ echo "preparing the database …"
 dagster instance migrate > "$home/migrate.log" 2>&1 || fail "dagster instance migrate failed; see $home/migrate.log"
 echo "loading the recipes …"
 start "$first"
-until_ready dagster api grpc-health-check -s "$CORPUSMILL_CODE_SOCKET"
+until_ready serves
 echo "starting the UI and the daemon …"
 start $((first + 1))
 start $((first + 2))
