@@ -35,7 +35,7 @@ hooks: $(BIN)/.dev  # the checks that `pre-commit install` runs before each comm
 	$(BIN)/pre-commit run --all-files
 
 test-slow: $(BIN)/.dev
-	$(BIN)/python -m pytest -q -m "slow and not real" -n 3 --dist worksteal --ignore tests/test_sampled_memory.py
+	$(BIN)/python -m pytest -q -m "slow and not proof and not real" -n 3 --dist worksteal --ignore tests/test_sampled_memory.py
 	$(BIN)/python -m pytest -q -m slow tests/test_sampled_memory.py  # alone, because a busy machine delays its samples
 
 # Tests on real samples, which are not in the repository. No other target reads them.

@@ -59,7 +59,7 @@ VICTIMS = [
 
 
 @pytest.mark.parametrize(
-    "is_seeded", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["one point", "any point"]
+    "is_seeded", [True, pytest.param(False, marks=pytest.mark.proof)], ids=["one point", "any point"]
 )
 @pytest.mark.parametrize("build_set", [build_packed_set, build_token_shards])
 @pytest.mark.parametrize(("victim", "settings", "stride"), VICTIMS)
