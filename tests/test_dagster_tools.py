@@ -13,6 +13,8 @@ import pytest
 from command_results import DOCS, Result, code_blocks
 from free_ports import free_port
 
+from pipeline_assets.instance import instance_home
+
 PROJECT = Path(__file__).parents[1]
 LOAD_S = 300  # minutes on a loaded machine; ten seconds on an idle one
 
@@ -23,9 +25,9 @@ def documented_commands() -> list[list[str]]:
 
 
 def environment_for(root: Path) -> dict[str, str]:
-    """Return variables with the parent of the data root as `~` and no Dagster home."""
+    """Return variables with the parent of the data root as `~`, and the root's own runs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CORPUSMILL_"))}
-    return {**kept, "HOME": str(root.parent), "CORPUSMILL_DATA": str(root)}
+    return {**kept, "HOME": str(root.parent), "CORPUSMILL_DATA": str(root), "DAGSTER_HOME": str(instance_home(root))}
 
 
 def run(words: list[str], root: Path) -> Result:

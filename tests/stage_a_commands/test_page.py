@@ -27,8 +27,11 @@ def test_every_command_of_the_page_runs(typed: dict[str, Result]) -> None:
     ]
 
 
-def test_configs_are_matched_by_whole_names(typed: dict[str, Result], corpusmill: Corpusmill, hub: LoopbackHub) -> None:
-    words, env = ("stage-a", "hf-configs", "--dataset", "fineweb-2"), {"HF_ENDPOINT": hub.endpoint}
+def test_configs_are_matched_by_whole_names(
+    typed: dict[str, Result], corpusmill: Corpusmill, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    words = ("stage-a", "hf-configs", "--dataset", "fineweb-2")
+    env = {"HF_ENDPOINT": hub.endpoint, "CORPUSMILL_DATA": str(tmp_path)}
     in_bengali_script, by_script = (
         corpusmill(*words, "--contains", "ben", env=env),
         corpusmill(*words, "--filter", "beng", env=env),
@@ -40,10 +43,12 @@ def test_configs_are_matched_by_whole_names(typed: dict[str, Result], corpusmill
     assert "use --lang" in by_script.stderr
 
 
-def test_configs_without_a_language_are_not_of_other_languages(corpusmill: Corpusmill, hub: LoopbackHub) -> None:
+def test_configs_without_a_language_are_not_of_other_languages(
+    corpusmill: Corpusmill, hub: LoopbackHub, tmp_path: Path
+) -> None:
     words = ("stage-a", "hf-configs", "--dataset", "me/dumps", "--contains", "CC-MAIN")
 
-    listed = corpusmill(*words, env={"HF_ENDPOINT": hub.endpoint})
+    listed = corpusmill(*words, env={"HF_ENDPOINT": hub.endpoint, "CORPUSMILL_DATA": str(tmp_path)})
 
     assert listed.stdout == "CC-MAIN-2013-20\n" and "warning" not in listed.stderr
 
