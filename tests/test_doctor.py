@@ -160,6 +160,10 @@ def test_unwritable_or_damaged_kernel_cache_is_reported(tmp_path: Path) -> None:
         with mounted(tmp_path / options[:2], options) as cache:
             assert kernels(cache).startswith(f"warning {cache}/python3")
     assert kernels(tmp_path) == f"ok compiled kernels load from {tmp_path}\n"
+    [folder] = {path.parent for path in tmp_path.rglob("*.nbc")}
+    folder.chmod(0o777)  # code of another user in it would not be loaded
+    assert kernels(tmp_path).startswith(f"warning {folder}: compiled kernels cannot be stored for this user alone")
+    folder.chmod(0o700)
     for path in tmp_path.rglob("*.nbi"):
         path.write_bytes(b"damaged")
     damaged = kernels(tmp_path)

@@ -161,7 +161,7 @@ def _probe_memory(root: Path) -> str:
 
 
 def _probe_kernels(root: Path) -> str:
-    from pipeline_assets.corpus.compiled import cache_folder
+    from pipeline_assets.corpus.compiled import cache_folder, is_private
     from pipeline_assets.corpus.packing.hashed_order import hashed_order
 
     try:
@@ -171,9 +171,10 @@ def _probe_kernels(root: Path) -> str:
     if order != _EXPECTED_HASHED_ORDER:
         what = f"a compiled kernel gave {order!r}, expected {_EXPECTED_HASHED_ORDER}"
         raise RetryableError(what, cache_folder(), "delete the folder, then kernels are compiled again")
-    if not any(cache_folder().glob("*.nbc")):
-        what = "compiled kernels cannot be stored, so that each process compiles them again"
-        raise ProbeWarning(what, cache_folder(), "make it writable, free some space, or set NUMBA_CACHE_DIR")
+    if not is_private(cache_folder()) or not any(cache_folder().glob("*.nbc")):
+        what = "compiled kernels cannot be stored for this user alone, so that each process compiles them again"
+        fix = "let only this user write to it and to its parent, free some space, or set NUMBA_CACHE_DIR"
+        raise ProbeWarning(what, cache_folder(), fix)
     return f"compiled kernels load from {cache_folder().parent}"
 
 

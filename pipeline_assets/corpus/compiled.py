@@ -64,7 +64,7 @@ def compiled(function: F) -> F:
     The machine code is cached in NUMBA_CACHE_DIR (default: the user's cache folder), unless it is not writable, or
     another user could have put code there.
     """
-    return cast(F, numba.njit(cache=_is_private(cache_folder()))(function))
+    return cast(F, numba.njit(cache=is_private(cache_folder()))(function))
 
 
 def compiled_inner(function: F) -> F:
@@ -105,7 +105,7 @@ def cache_folder() -> Path:
 
 
 @functools.cache
-def _is_private(folder: Path) -> bool:
+def is_private(folder: Path) -> bool:
     """Create a folder if missing; check that this user can write to it and no other."""
     with contextlib.suppress(OSError):
         folder.mkdir(0o700, parents=True, exist_ok=True)
