@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN_VARIABLE, HubRepo, UploadFile, hf_token
-from pipeline_assets.corpus.stores.object_store import MAX_POINTER_BYTES, Pointer
+from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.errors import RetryableError, UsageError
+from pipeline_assets.spine.manifest import MANIFEST_FORMAT
 from pipeline_assets.spine.plural import pluralize
 
 _MAX_HEAD_MOVES = 8  # how often other writers may move the head during one call
@@ -86,7 +87,7 @@ class HubStore:
         raise RetryableError(f"other commits moved the head {_MAX_HEAD_MOVES} times", self.url, _FIX)
 
     def read_pointer(self, key: str, revision: str | None = None) -> Pointer | None:
-        data = self.read(key, 0, MAX_POINTER_BYTES, revision)
+        data = self.read(key, 0, MANIFEST_FORMAT.max_bytes, revision)
         return Pointer(data) if data else None
 
     def replace(self, key: str, content: bytes, expected: Pointer | None) -> bool:

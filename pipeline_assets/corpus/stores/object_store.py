@@ -25,6 +25,7 @@ from pipeline_assets.spine.errors import DeniedError, InputError, TransientError
 from pipeline_assets.spine.files import read_blocks, require_folder
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.install_hints import not_installed_error
+from pipeline_assets.spine.manifest import MANIFEST_FORMAT
 from pipeline_assets.spine.sealed_folder import find_artifact_above
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 _THREADS = 8
 _PART_BYTES, _MAX_PARTS = 8 << 20, 9_000  # S3 allows 10,000 parts
 _CONFLICT_WAITS_S = [0.02 * 2**attempt for attempt in range(8)]  # while another put of the object is in progress
-MAX_POINTER_BYTES = 256 << 20  # largest size of a manifest
 _MAX_OBJECTS = 10_000_000  # of a listing, each with 250 bytes in memory
 _PROBE_KEY = "probe"
 _OTHER_STORE_FIX = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
@@ -223,7 +223,7 @@ class ObjectStore:
         with self._convert_errors(key), contextlib.suppress(FileNotFoundError):
             answer = obstore.get(self.client, key)
             version = {name: answer.meta.get(name) for name in ("e_tag", "version")}
-            content = self._read_body(answer, MAX_POINTER_BYTES)
+            content = self._read_body(answer, MANIFEST_FORMAT.max_bytes)
             return Pointer(content, {name: value for name, value in version.items() if value})
         return None
 
