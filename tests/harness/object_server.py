@@ -134,9 +134,12 @@ class ObjectServer:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[ObjectServer]:
-    """Run a store with its clients' variables set; `folder` gets a file for GCS."""
-    with ObjectServer() as server, pytest.MonkeyPatch.context() as variables:
+def serving(folder: Path, variables: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """Run a store with its clients' variables set; `folder` gets a file for GCS.
+
+    A test that sets one of them, too, must do so by the same `variables`, which undo all in the reverse order.
+    """
+    with ObjectServer() as server:
         for name, value in server.environment(folder).items():
             variables.setenv(name, value)
         yield server

@@ -89,8 +89,8 @@ def built(built_once: HealingSet, tmp_path: Path) -> HealingSet:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ObjectServer]:
-    with serving(tmp_path) as running:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    with serving(tmp_path, monkeypatch) as running:
         yield running
 
 

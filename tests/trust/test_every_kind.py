@@ -114,7 +114,7 @@ def test_a_rebuild_with_other_settings_is_identical_and_leaves_no_file(built: tu
 @pytest.fixture(scope="module")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
     pytest.importorskip("obstore", reason="obstore is not installed")
-    with serving(tmp_path_factory.mktemp("gcs")) as server:
+    with pytest.MonkeyPatch.context() as variables, serving(tmp_path_factory.mktemp("gcs"), variables) as server:
         yield server
 
 

@@ -24,8 +24,8 @@ COPIES = "object_cache/s3/bucket/corpora/notes"
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ObjectServer]:
-    with serving(tmp_path) as running:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    with serving(tmp_path, monkeypatch) as running:
         for name in NAMES:
             running.put(f"corpora/notes/{name}", to_lines(name))
         yield running

@@ -35,8 +35,8 @@ pytest.importorskip("obstore", reason="obstore is not installed")
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ObjectServer]:
-    with serving(tmp_path) as running:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    with serving(tmp_path, monkeypatch) as running:
         for name in NAMES:
             running.put(f"corpora/notes/{name}", to_lines(name))
         running.put("corpora/notes/readme.md", b"no row")

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from object_server import SECRET, Fault, Kind, ObjectServer
+from object_server import SECRET, Fault, Kind, ObjectServer, serving
 from store_objects import KEY, write_upload
 
 from pipeline_assets.corpus.stores.object_store import ObjectStore, Pointer
@@ -24,9 +24,7 @@ PROVIDERS = ("s3", "gs", "az", "file")
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    with ObjectServer() as running:
-        for name, value in running.environment(tmp_path).items():
-            monkeypatch.setenv(name, value)  # before a test's own, so that these are undone first
+    with serving(tmp_path, monkeypatch) as running:
         yield running
 
 
