@@ -28,7 +28,7 @@ def end_dead_runs(instance: dg.DagsterInstance, started_at: datetime) -> int:
 
 
 def main(address: str, started_at: datetime) -> None:
-    """Wait until the code server answers at a port or socket, then call `end_dead_runs`."""
+    """Wait for the code server at a port or socket, then call `end_dead_runs`."""
     while True:
         with socket.socket(socket.AF_INET if address.isdigit() else socket.AF_UNIX) as probe:
             probe.settimeout(5)

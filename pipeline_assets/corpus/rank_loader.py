@@ -91,7 +91,7 @@ class RankLoader(Generic[B]):
 
     def _move_to(self, epoch: int, step: int) -> None:
         """Set the position; after the last batch, it is the start of the next epoch."""
-        # A caller that counts batches, such as PyTorch Lightning, never asks for the end of an iteration.
+        # A caller that counts batches, such as PyTorch Lightning, never exhausts an iterator.
         is_end = 0 < step == len(self._plan_epoch(epoch))
         self._epoch, self._step = (epoch + 1, 0) if is_end else (epoch, step)
 
